@@ -1,0 +1,75 @@
+"""What a checkpoint holds of FastRL."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer import TRAINER_STATE_NAME
+
+STATE_NAME = "fastrl_state.json"
+STATE_VERSION = 1
+
+
+def write_state(folder: Path, generation_step: int, schedule: dict[str, Any] | None) -> None:
+    """Write FastRL's part of a checkpoint, whole or not at all.
+
+    Args:
+        folder: the checkpoint's folder; made if it does not exist.
+        generation_step: generation batches so far.
+        schedule: `AdaptiveRollouts.state_dict()`, or None without adaptive rollouts.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {"version": STATE_VERSION, "generation_step": generation_step, "schedule": schedule}
+    temporary = folder / (STATE_NAME + ".tmp")
+    temporary.write_text(json.dumps(state, indent=1))
+    os.replace(temporary, folder / STATE_NAME)
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """Read FastRL's part of a checkpoint; None where the checkpoint was written without FastRL.
+
+    Raises:
+        ValueError: the file exists but is not what `write_state` writes; names file and fault.
+    """
+    path = folder / STATE_NAME
+    if not path.exists():
+        return None
+    try:
+        state = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path} is not valid JSON ({error}); resume from an earlier checkpoint."
+        ) from error
+    problems = []
+    if not isinstance(state, dict):
+        raise ValueError(f"{path}: expected an object, found {type(state).__name__}.")
+    if state.get("version") != STATE_VERSION:
+        problems.append(f"version = {state.get('version')!r}, this library reads {STATE_VERSION}")
+    step = state.get("generation_step")
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        problems.append(f"generation_step = {step!r}, expected an integer of at least 0")
+    if not isinstance(state.get("schedule"), dict | None):
+        problems.append(f"schedule = {state.get('schedule')!r}, expected an object or null")
+    if problems:
+        raise ValueError(f"{path}: {'; '.join(problems)}.")
+    return state
+
+
+def checkpoint_step(folder: Path) -> int:
+    """Optimiser updates made when a checkpoint was written.
+
+    Raises:
+        ValueError: the checkpoint has no readable trainer state, so it is not complete.
+    """
+    path = folder / TRAINER_STATE_NAME
+    try:
+        step = json.loads(path.read_text())["global_step"]
+    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} cannot be read ({error!r}): the checkpoint is not complete; resume from an "
+            "earlier one."
+        ) from error
+    return int(step)

@@ -1,0 +1,138 @@
+"""FastGRPOConfig: every field of TRL's GRPOConfig, and those that say what FastRL does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trl import GRPOConfig
+
+from fastrl.core import (
+    DifferentialPruning,
+    KeepAll,
+    MaxVariancePruning,
+    PruningRule,
+    RandomPruning,
+    TopAdvantagePruning,
+)
+
+PRUNE_RULES = ("differential", "top_advantage", "max_variance", "random", "none")
+WEIGHTINGS = ("kept", "exact")
+
+
+def _setting(default: object, help_text: str) -> object:
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass
+class FastRLArguments:
+    """The fields that FastRL adds to a GRPO config.
+
+    Mix it into a config class of your own (`class MyConfig(FastRLArguments, MyGRPOConfig)`) when
+    your trainer, wrapped by `with_fastrl`, needs more fields than `FastGRPOConfig` has.
+
+    Raises:
+        ValueError: on construction, listing every field that is wrong.
+    """
+
+    prune_rule: str = _setting(  # type: ignore[assignment]
+        "differential",
+        "Which rollouts of a group are kept: 'differential' (FastRL), 'top_advantage' (CPPO), "
+        "'max_variance' (PODS), 'random', or 'none' (TRL, untouched).",
+    )
+    similarity_threshold: float = _setting(  # type: ignore[assignment]
+        0.2,
+        "For 'differential': a rollout with the same advantage as its seed is kept when the Jaccard "
+        "similarity of their token sets is below this (0 keeps one per distinct advantage).",
+    )
+    keep_fraction: float = _setting(  # type: ignore[assignment]
+        0.5,
+        "For 'top_advantage', 'max_variance' and 'random': the share of each group to keep.",
+    )
+    weighting: str = _setting(  # type: ignore[assignment]
+        "kept",
+        "'kept': every kept rollout counts 1 (published). 'exact': the pruned loss equals the "
+        "full-batch loss in expectation.",
+    )
+    drop_uninformative: bool = _setting(  # type: ignore[assignment]
+        False, "Drop groups whose rollouts all have advantage zero."
+    )
+    adaptive_rollouts: bool = _setting(  # type: ignore[assignment]
+        True, "Let the number of rollouts per prompt follow what pruning kept."
+    )
+    min_generations: int = _setting(  # type: ignore[assignment]
+        2, "The fewest rollouts per prompt that adaptive rollouts may reach."
+    )
+    steps_per_epoch: int | None = _setting(  # type: ignore[assignment]
+        None,
+        "Generation batches in one pass over the prompts, for adaptive rollouts; found from the "
+        "data set unless it is iterable.",
+    )
+    start_step: int = _setting(  # type: ignore[assignment]
+        0, "Prune only after so many generation batches."
+    )
+
+    def fastrl_problems(self) -> list[str]:
+        """Every FastRL field that is wrong, in words: field, value, remedy."""
+        problems = []
+        if self.prune_rule not in PRUNE_RULES:
+            problems.append(
+                f"prune_rule = {self.prune_rule!r}: expected one of {', '.join(PRUNE_RULES)}"
+            )
+        if not 0 <= self.similarity_threshold <= 1:
+            problems.append(
+                f"similarity_threshold = {self.similarity_threshold!r}: expected a number in [0, 1]"
+            )
+        if not 0 < self.keep_fraction <= 1:
+            problems.append(f"keep_fraction = {self.keep_fraction!r}: expected a number in (0, 1]")
+        if self.weighting not in WEIGHTINGS:
+            problems.append(f"weighting = {self.weighting!r}: expected 'kept' or 'exact'")
+        elif self.weighting == "exact" and self.prune_rule in ("top_advantage", "max_variance"):
+            problems.append(
+                f"weighting = 'exact' does not exist for prune_rule = {self.prune_rule!r}, which "
+                "always leaves the same rollouts out; use weighting='kept'"
+            )
+        if self.min_generations < 2:
+            problems.append(
+                f"min_generations = {self.min_generations!r}: a group needs at least 2 rollouts"
+            )
+        if self.steps_per_epoch is not None and self.steps_per_epoch < 1:
+            problems.append(f"steps_per_epoch = {self.steps_per_epoch!r}: expected at least 1")
+        if self.start_step < 0:
+            problems.append(f"start_step = {self.start_step!r}: expected 0 or more")
+        return problems
+
+    def __post_init__(self) -> None:
+        super_post_init = getattr(super(), "__post_init__", None)
+        if super_post_init is not None:
+            super_post_init()
+        problems = self.fastrl_problems()
+        num_generations = getattr(self, "num_generations", None)
+        if num_generations is not None and self.min_generations > num_generations:
+            problems.append(
+                f"min_generations = {self.min_generations!r}: more than "
+                f"num_generations = {num_generations!r}"
+            )
+        if problems:
+            raise ValueError("FastRL's settings: " + "; ".join(problems) + ".")
+
+
+@dataclass
+class FastGRPOConfig(FastRLArguments, GRPOConfig):
+    """TRL's GRPOConfig with FastRL's fields; the defaults of both are the vetted ones.
+
+    Raises:
+        ValueError: on construction, listing every field that is wrong.
+    """
+
+
+def build_rule(args: FastRLArguments) -> PruningRule:
+    """The rule that a config names."""
+    if args.prune_rule == "differential":
+        return DifferentialPruning(similarity_threshold=args.similarity_threshold)
+    if args.prune_rule == "top_advantage":
+        return TopAdvantagePruning(keep_fraction=args.keep_fraction)
+    if args.prune_rule == "max_variance":
+        return MaxVariancePruning(keep_fraction=args.keep_fraction)
+    if args.prune_rule == "random":
+        return RandomPruning(keep_fraction=args.keep_fraction)
+    return KeepAll()

@@ -1,0 +1,77 @@
+"""What one generation batch was, and what pruning made of it: for logs, files and observers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrl.core import Selection
+
+
+@dataclass(frozen=True)
+class GenerationRecord:
+    """One scored generation batch of N rollouts, before anything was dropped.
+
+    Attributes:
+        step: optimiser updates made before it.
+        generation_step: generation batches before it.
+        num_generations: rollouts per prompt.
+        prompts: N prompts, as text.
+        completions: N completions, as text.
+        rewards: a (N,) array per reward function; NaN where it did not apply.
+        reward_N: (N,) weighted sums of the rewards.
+        advantages_N: (N,) advantages, from the statistics of the full group.
+        selection: which rows are kept, and why.
+    """
+
+    step: int
+    generation_step: int
+    num_generations: int
+    prompts: list[str]
+    completions: list[str]
+    rewards: dict[str, npt.NDArray[np.float64]]
+    reward_N: npt.NDArray[np.float64]
+    advantages_N: npt.NDArray[np.float64]
+    selection: Selection
+
+    @property
+    def kept_N(self) -> npt.NDArray[np.bool_]:
+        """(N,) whether each row is kept."""
+        kept_N = np.zeros(len(self.completions), dtype=np.bool_)
+        kept_N[self.selection.keep] = True
+        return kept_N
+
+    def metrics(self) -> dict[str, float]:
+        """The `fastrl/*` metrics of this batch, phase times aside."""
+        kept_G = self.selection.kept_per_group
+        return {
+            "fastrl/generated": float(len(self.completions)),
+            "fastrl/kept": float(len(self.selection.keep)),
+            "fastrl/kept_before_refill": float(self.selection.num_before_refill),
+            "fastrl/kept_per_prompt": float(kept_G.mean()),
+            "fastrl/max_kept_per_prompt": float(kept_G.max()),
+            "fastrl/num_generations": float(self.num_generations),
+            "fastrl/groups_without_contrast": float(
+                1 - self.selection.informative_per_group.mean()
+            ),
+            "fastrl/reward": float(np.nanmean(self.reward_N)),
+        }
+
+
+def as_text(messages: Any) -> str:
+    """A prompt or completion as text: conversations turn by turn, pictures as `<image>`."""
+    if isinstance(messages, str):
+        return messages
+    turns = []
+    for message in messages:
+        content = message.get("content") or ""
+        if not isinstance(content, str):
+            content = "".join(
+                "<image>" if part.get("type") == "image" else str(part.get("text", ""))
+                for part in content
+            )
+        turns.append(content)
+    return "\n".join(turns)

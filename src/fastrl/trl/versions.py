@@ -1,0 +1,97 @@
+"""Which TRL this host fits, in one place: the version range and every seam that it uses."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import PackageNotFoundError, version
+
+from packaging.version import Version
+
+MINIMUM_TRL = "1.16.0"
+BELOW_TRL = "1.17"
+REMEDY = f'install a version that works: pip install "trl>={MINIMUM_TRL},<{BELOW_TRL}"'
+
+# Every method of TRL's GRPOTrainer that the mixin overrides or calls, with the parameters it
+# relies on. The canary test and `fastrl doctor` read the same table.
+TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
+    "_prepare_inputs": ("generation_batch",),
+    "_generate_and_score_completions": ("inputs",),
+    "_generate": ("prompts",),
+    "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+    "_get_per_token_logps_and_entropies": (
+        "model",
+        "input_ids",
+        "attention_mask",
+        "logits_to_keep",
+        "batch_size",
+        "pixel_values",
+        "image_grid_thw",
+        "num_images",
+        "mm_token_type_ids",
+    ),
+    "_compute_loss": ("model", "inputs"),
+    "training_step": ("model", "inputs", "num_items_in_batch"),
+    "evaluate": ("eval_dataset",),
+    "_save_checkpoint": ("model", "trial"),
+    "_load_optimizer_and_scheduler": ("checkpoint",),
+}
+UTILITY_SEAMS = {
+    "split_pixel_values_by_grid": ("batch",),
+    "unsplit_pixel_values_by_grid": ("batch",),
+    "use_adapter": ("model", "adapter_name"),
+}
+
+
+class HostVersionError(ImportError):
+    """The installed TRL is missing, out of range, or has moved a seam."""
+
+
+def check_trl_version() -> str:
+    """Return the installed TRL version.
+
+    Raises:
+        HostVersionError: TRL is not installed or lies outside the range that was tested.
+    """
+    try:
+        installed = version("trl")
+    except PackageNotFoundError as error:
+        raise HostVersionError(f"fastrl.trl needs TRL, which is not installed: {REMEDY}") from error
+    if not Version(MINIMUM_TRL) <= Version(installed) < Version(BELOW_TRL):
+        raise HostVersionError(
+            f"fastrl.trl works with trl>={MINIMUM_TRL},<{BELOW_TRL}; found trl {installed}: {REMEDY}"
+        )
+    return installed
+
+
+def missing_seams(trainer_class: type, utilities: object) -> list[str]:
+    """Every seam of the tables above that is gone or has lost a parameter, in words.
+
+    Args:
+        trainer_class: TRL's GRPOTrainer, or a subclass of it.
+        utilities: the module `trl.trainer.utils`.
+    """
+    problems = []
+    for owner, seams in ((trainer_class, TRAINER_SEAMS), (utilities, UTILITY_SEAMS)):
+        owner_name = getattr(owner, "__name__", str(owner))
+        for name, needed in seams.items():
+            seam = getattr(owner, name, None)
+            if seam is None:
+                problems.append(f"{owner_name}.{name} does not exist")
+                continue
+            parameters = inspect.signature(seam).parameters
+            takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+            lost = [n for n in needed if n not in parameters]
+            if lost and not takes_any:
+                problems.append(f"{owner_name}.{name} no longer takes {', '.join(lost)}")
+    return problems
+
+
+def check_seams(trainer_class: type, utilities: object) -> None:
+    """Raise if a seam has moved.
+
+    Raises:
+        HostVersionError: lists every seam that is missing, and the versions that work.
+    """
+    problems = missing_seams(trainer_class, utilities)
+    if problems:
+        raise HostVersionError(f"TRL's seams have moved: {'; '.join(problems)}. {REMEDY}")
