@@ -22,7 +22,8 @@ def test_properties(tokens: list[int], num_shares: int) -> None:
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(tokens)))
     assert all(share.dtype == np.int64 and (np.diff(share) > 0).all() for share in shares)
     counts = [len(share) for share in shares]
-    assert counts == sorted(counts, reverse=True) and counts[0] - counts[-1] <= 1
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] - counts[-1] <= 1
     sums = [sum(tokens[row] for row in share) for share in shares]
     contiguous = np.array_split(np.array(tokens, dtype=np.int64), num_shares)
     assert max(sums) <= max(int(block.sum()) for block in contiguous)

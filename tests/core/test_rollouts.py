@@ -12,7 +12,7 @@ from fastrl.core import Rollouts
 
 
 def problems_of(*args: Any) -> str:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="Rollouts: ") as caught:
         Rollouts(*args)
     return str(caught.value)
 

@@ -59,7 +59,8 @@ def test_ragged_groups_get_their_own_k() -> None:
         selection = prune(rollouts, rule)
         assert selection.kept_per_group.tolist() == [1, 2, 1]
         assert set(selection.reason) == {"rule"}
-        assert np.isnan(selection.similarity).all() and (selection.duplicate_of == -1).all()
+        assert np.isnan(selection.similarity).all()
+        assert (selection.duplicate_of == -1).all()
 
 
 @pytest.mark.parametrize(

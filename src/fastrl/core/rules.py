@@ -102,6 +102,7 @@ class DifferentialPruning(PruningRule):
     def choose(
         self, rollouts: Rollouts, groups: Groups, draws: GroupDraws, weighting: Weighting
     ) -> Choice:
+        """Keep a seed per bucket and the members that differ from it."""
         num_rows, group_of_N = len(rollouts), groups.group_of_N
         choice = Choice.of(np.zeros(num_rows, dtype=np.bool_), "duplicate")
         if not num_rows:
@@ -168,6 +169,7 @@ class TopAdvantagePruning(_FractionRule):
     def choose(
         self, rollouts: Rollouts, groups: Groups, draws: GroupDraws, weighting: Weighting
     ) -> Choice:
+        """Keep the k first of each group by |advantage|."""
         num_kept_G = np.array([self.num_kept(n) for n in groups.sizes_G.tolist()], dtype=np.int64)
         rank_N = rank_in_group(groups.group_of_N, np.abs(rollouts.advantages))
         return Choice.of(rank_N < num_kept_G[groups.group_of_N], "rule")
@@ -193,6 +195,7 @@ class MaxVariancePruning(_FractionRule):
     def choose(
         self, rollouts: Rollouts, groups: Groups, draws: GroupDraws, weighting: Weighting
     ) -> Choice:
+        """Keep the k rows of each group that vary most."""
         keep_N = np.zeros(len(rollouts), dtype=np.bool_)
         for rows in groups.members():
             positions = _max_variance_subset(rollouts.advantages[rows], self.num_kept(len(rows)))
@@ -244,6 +247,7 @@ class RandomPruning(_FractionRule):
     def choose(
         self, rollouts: Rollouts, groups: Groups, draws: GroupDraws, weighting: Weighting
     ) -> Choice:
+        """Keep k rows of each group by chance."""
         choice = Choice.of(np.zeros(len(rollouts), dtype=np.bool_), "rule")
         for group, rows in enumerate(groups.members()):
             num_kept = self.num_kept(len(rows))
@@ -263,4 +267,5 @@ class KeepAll(PruningRule):
     def choose(
         self, rollouts: Rollouts, groups: Groups, draws: GroupDraws, weighting: Weighting
     ) -> Choice:
+        """Keep every row."""
         return Choice.of(np.ones(len(rollouts), dtype=np.bool_), "rule")

@@ -1,0 +1,99 @@
+"""The command line: `fastrl train`, `fastrl doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+import fastrl
+
+app = typer.Typer(
+    name="fastrl",
+    help="Learn from the rollouts that differ.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        Console().print(f"fastrl {fastrl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and stop.")
+    ] = False,
+) -> None:
+    """Learn from the rollouts that differ."""
+
+
+def _fail(error: Exception) -> typer.Exit:
+    Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+    return typer.Exit(code=2)
+
+
+@app.command(context_settings=PASS_THROUGH, add_help_option=False)
+def train(
+    context: typer.Context,
+    recipe: Annotated[str | None, typer.Argument(help="A shipped recipe or a .yaml path.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry_run", "--dry-run")] = False,
+    resume: Annotated[bool, typer.Option("--resume")] = False,
+    help_: Annotated[bool, typer.Option("--help", "-h")] = False,
+) -> None:
+    """Train a policy from a recipe: fastrl train [RECIPE] [--any_config_field value ...]."""
+    console = Console()
+    from fastrl.runs import recipe as recipes
+
+    if help_:
+        from fastrl.runs.help import train_help
+
+        for part in train_help():
+            console.print(part)
+        raise typer.Exit
+    try:
+        words = list(context.args)
+        # Typer hands the first word over as RECIPE even when it is a field's value.
+        name = recipe or recipes.DEFAULT_RECIPE
+        if name.startswith("-"):
+            words, name = [name, *words], recipes.DEFAULT_RECIPE
+        name, content = recipes.load_recipe(name)
+        overrides = recipes.parse_overrides(words)
+        run, config = recipes.build_arguments(content, overrides, f"runs/{name}")
+        _train(console, name, run, config, dry_run, resume)
+    except (ValueError, TypeError) as error:
+        raise _fail(error) from error
+
+
+def _train(
+    console: Console, name: str, run: Any, config: Any, dry_run: bool, resume: bool
+) -> None:
+    from fastrl.runs.job import Job
+    from fastrl.runs.progress import Progress
+    from fastrl.runs.table import summary_table
+
+    job = Job(name, run, config, Progress(console))
+    if job.folder.is_used() and not resume and not dry_run:
+        raise ValueError(
+            f"output_dir = {config.output_dir!r} holds a run already: go on with --resume, or "
+            "choose another with --output_dir."
+        )
+    job.build()
+    if dry_run:
+        console.print(yaml.safe_dump(job.resolved(), sort_keys=False), highlight=False)
+        return
+    console.print(summary_table(job.execute(resume)))
+    console.print(f"Everything is in {Path(config.output_dir).resolve()}", soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of the `fastrl` command."""
+    app()

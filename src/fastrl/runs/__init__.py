@@ -1,0 +1,1 @@
+"""A run from a recipe to a folder: arguments, data and model, files, progress, and the summary."""

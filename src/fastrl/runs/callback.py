@@ -1,0 +1,83 @@
+"""Metrics to the run folder and progress to the terminal, from inside the trainer's loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from fastrl.runs.folder import RunFolder
+
+
+class MetricsCallback(TrainerCallback):  # type: ignore[misc]
+    """A line of `metrics.jsonl` per optimiser step.
+
+    `seconds` is training time so far: evaluation and checkpoints are told apart
+    (`evaluate_seconds`, `checkpoint_seconds`), and a resumed run goes on where the last line was.
+
+    Args:
+        folder: where the lines go.
+        on_step: told each line, for progress.
+        now: the clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        on_step: Callable[[dict[str, Any]], None],
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.folder = folder
+        self.on_step = on_step
+        self.now = now
+        self.spent = {"seconds": 0.0, "evaluate_seconds": 0.0, "checkpoint_seconds": 0.0}
+        self.mark = 0.0
+
+    def _charge(self, to: str) -> None:
+        moment = self.now()
+        self.spent[to] += moment - self.mark
+        self.mark = moment
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Take up the time of the last line of a run that is resumed."""
+        lines = self.folder.read_metrics()
+        if lines:
+            self.spent = {name: lines[-1].get(name, 0.0) for name in self.spent}
+        self.mark = self.now()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write a step's metrics; evaluation logs and the loop's own summary are not steps."""
+        logs = logs or {}
+        if "loss" not in logs:
+            return
+        self._charge("seconds")
+        line = {
+            "step": state.global_step,
+            **{name: round(value, 4) for name, value in self.spent.items()},
+            **{name: value for name, value in logs.items() if name != "step"},
+        }
+        self.folder.append_metrics(line)
+        self.on_step(line)
+
+    def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """What lies between a step's log and here was evaluation."""
+        self._charge("evaluate_seconds")
+
+    def on_save(self, *args: Any, **kwargs: Any) -> None:
+        """What lies between a step's log (or evaluation) and here was the checkpoint."""
+        self._charge("checkpoint_seconds")

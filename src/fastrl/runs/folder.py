@@ -1,0 +1,168 @@
+"""The run folder: what is written, where, and how a killed run is taken up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fastrl.trl import GenerationRecord
+from fastrl.trl.checkpoints import checkpoint_step, read_state
+
+CHECKPOINT_PREFIX = "checkpoint-"
+
+
+class RunFolder:
+    """Files of one run.
+
+    `config.yaml`, `metrics.jsonl` (a line per optimiser step), `rollouts/` (a parquet file per
+    generation batch), `checkpoint-*`, `summary.json`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics_path = path / "metrics.jsonl"
+        self.rollouts_path = path / "rollouts"
+        self.config_path = path / "config.yaml"
+        self.summary_path = path / "summary.json"
+
+    def is_used(self) -> bool:
+        """Whether a run has already written here."""
+        return self.config_path.exists()
+
+    def create(self) -> None:
+        """Make the folder and what hangs below it."""
+        self.rollouts_path.mkdir(parents=True, exist_ok=True)
+
+    # -- metrics ----------------------------------------------------------------------------
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        """Append one line, flushed to disk."""
+        with self.metrics_path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Every whole line; one cut short by a kill is left out."""
+        if not self.metrics_path.exists():
+            return []
+        lines = []
+        for text in self.metrics_path.read_text().splitlines():
+            try:
+                lines.append(json.loads(text))
+            except json.JSONDecodeError:
+                break
+        return lines
+
+    # -- rollouts ---------------------------------------------------------------------------
+
+    def write_rollouts(self, record: GenerationRecord) -> None:
+        """Write a generation batch, whole or not at all."""
+        path = self.rollouts_path / f"generation_{record.generation_step:06d}.parquet"
+        write_whole(pq.write_table, rollout_table(record), path)
+
+    def read_rollouts(self) -> pa.Table:
+        """All rollouts of the run, in order."""
+        paths = sorted(self.rollouts_path.glob("generation_*.parquet"))
+        return pa.concat_tables([pq.read_table(path) for path in paths])
+
+    # -- summary ----------------------------------------------------------------------------
+
+    def update_summary(self, **values: Any) -> dict[str, Any]:
+        """Merge values into `summary.json` and return all of it."""
+        summary = self.read_summary()
+        summary.update(values)
+
+        def write(content: dict[str, Any], path: Path) -> None:
+            path.write_text(json.dumps(content, indent=1) + "\n")
+
+        write_whole(write, summary, self.summary_path)
+        return summary
+
+    def read_summary(self) -> dict[str, Any]:
+        """What `summary.json` holds; empty before there is one."""
+        if not self.summary_path.exists():
+            return {}
+        content: dict[str, Any] = json.loads(self.summary_path.read_text())
+        return content
+
+    # -- resume -----------------------------------------------------------------------------
+
+    def last_complete_checkpoint(self) -> Path | None:
+        """The newest checkpoint that was written to its end; broken ones are passed over."""
+        found = [p for p in self.path.glob(CHECKPOINT_PREFIX + "*") if p.is_dir()]
+        for path in sorted(found, key=_checkpoint_number, reverse=True):
+            try:
+                checkpoint_step(path)
+                state = read_state(path)
+            except ValueError:
+                continue
+            if state is not None:
+                return path
+        return None
+
+    def rewind(self, checkpoint: Path | None) -> None:
+        """Cut metrics, rollouts and checkpoints written after a checkpoint (None: all of them)."""
+        step, generation = 0, 0
+        if checkpoint is not None:
+            step = checkpoint_step(checkpoint)
+            state = read_state(checkpoint)
+            generation = state["generation_step"] if state else 0
+
+        def write(lines: list[dict[str, Any]], path: Path) -> None:
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+        kept = [line for line in self.read_metrics() if line["step"] <= step]
+        write_whole(write, kept, self.metrics_path)
+        for path in self.rollouts_path.glob("generation_*.parquet"):
+            if int(path.stem.removeprefix("generation_")) >= generation:
+                path.unlink()
+        for path in self.path.glob(CHECKPOINT_PREFIX + "*"):
+            if path.is_dir() and (checkpoint is None or _checkpoint_number(path) > step):
+                shutil.rmtree(path)
+
+
+def rollout_table(record: GenerationRecord) -> pa.Table:
+    """A generation batch as a table, one row a rollout, dropped ones included.
+
+    `duplicate_of` is the row (within the generation) that a dropped rollout repeats, -1 if none;
+    `similarity` its token-set similarity to its bucket's seed, null where nothing was compared.
+    """
+    selection = record.selection
+    total = len(record.completions)
+    columns: dict[str, Any] = {
+        "step": [record.step] * total,
+        "generation_step": [record.generation_step] * total,
+        "group": [row // record.num_generations for row in range(total)],
+        "row": list(range(total)),
+        "prompt": record.prompts,
+        "completion": record.completions,
+        "reward": record.reward_N,
+    }
+    columns.update({f"reward/{name}": values for name, values in record.rewards.items()})
+    columns.update(
+        {
+            "advantage": record.advantages_N,
+            "kept": record.kept_N,
+            "reason": [str(reason) for reason in selection.reason],
+            "duplicate_of": selection.duplicate_of,
+            "similarity": pa.array(selection.similarity, from_pandas=True),
+        }
+    )
+    return pa.table(columns)
+
+
+def write_whole(write: Any, content: Any, path: Path) -> None:
+    """Write beside the target, then rename: a kill leaves the old file or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    write(content, temporary)
+    os.replace(temporary, path)
+
+
+def _checkpoint_number(path: Path) -> int:
+    number = path.name.removeprefix(CHECKPOINT_PREFIX)
+    return int(number) if number.isdigit() else -1

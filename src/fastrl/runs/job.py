@@ -1,0 +1,163 @@
+"""One training job: build everything, train, score, summarise."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+import trl
+import yaml
+from transformers import AutoProcessor, ProgressCallback, set_seed
+from transformers.trainer_callback import PrinterCallback
+
+import fastrl
+from fastrl.geometry.toy import STARTING_POLICY, toy_dataset
+from fastrl.geometry.toy.evaluation import ToyScore, evaluate_policy
+from fastrl.geometry.toy.rewards import accuracy_reward, format_reward
+from fastrl.runs.callback import MetricsCallback
+from fastrl.runs.folder import RunFolder
+from fastrl.runs.progress import Progress
+from fastrl.runs.recipe import RunArguments
+from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
+
+TOY = "toy"
+# Fields that a config computes for itself; read back from YAML they would contradict each other.
+DERIVED_FIELDS = ("generation_batch_size", "logging_dir")
+
+
+class Job:
+    """A checked recipe, ready to run.
+
+    Args:
+        recipe: its name, for the summary.
+        run: the run's own fields; config: the trainer's.
+        progress: where progress is shown.
+    """
+
+    def __init__(
+        self, recipe: str, run: RunArguments, config: FastGRPOConfig, progress: Progress
+    ) -> None:
+        self.recipe = recipe
+        self.run = run
+        self.config = config
+        self.progress = progress
+        self.folder = RunFolder(Path(config.output_dir))
+        self.processor: Any = None
+        self.trainer: Any = None
+
+    def build(self) -> None:
+        """Load the policy and draw the data; everything that can fail early fails here."""
+        set_seed(self.config.seed)
+        model = str(STARTING_POLICY) if self.run.model == TOY else self.run.model
+        self.processor = AutoProcessor.from_pretrained(model)
+        # Prompts are padded on the left; a tokenizer set otherwise would shift picture positions.
+        tokenizer = getattr(self.processor, "tokenizer", self.processor)
+        tokenizer.padding_side = "left"
+        self.trainer = FastGRPOTrainer(
+            model=model,
+            reward_funcs=[accuracy_reward, format_reward],
+            args=self.config,
+            train_dataset=toy_dataset(self.run.train_pictures, seed=self.config.seed),
+            processing_class=self.processor,
+        )
+        for callback in (ProgressCallback, PrinterCallback):
+            self.trainer.remove_callback(callback)
+
+    def resolved(self) -> dict[str, Any]:
+        """The whole configuration, as it is written to `config.yaml`."""
+        config = {
+            name: value
+            for name, value in json.loads(self.config.to_json_string()).items()
+            if name not in DERIVED_FIELDS
+        }
+        return {
+            "recipe": self.recipe,
+            **{f.name: getattr(self.run, f.name) for f in fields(self.run)},
+            **config,
+        }
+
+    def execute(self, resume: bool) -> dict[str, Any]:
+        """Train from the start or from the last complete checkpoint; returns the summary."""
+        self.folder.create()
+        checkpoint = self.folder.last_complete_checkpoint() if resume else None
+        self.folder.rewind(checkpoint)
+        if not (resume and self.folder.is_used()):
+            self.folder.config_path.write_text(yaml.safe_dump(self.resolved(), sort_keys=False))
+        before = self.folder.read_summary().get("before") if checkpoint else None
+        if before is None:
+            before = self._score("before")
+        self.folder.update_summary(
+            recipe=self.recipe, before=before, versions=versions(), machine=machine()
+        )
+        if self.run.log_rollouts:
+            self.trainer.rollout_observers.append(self.folder.write_rollouts)
+        with self.progress.training(self.config) as on_step:
+            self.trainer.add_callback(MetricsCallback(self.folder, on_step))
+            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        self.trainer.save_model(str(self.folder.path / "model"))
+        self.processor.save_pretrained(self.folder.path / "model")
+        after = self._score("after")
+        return self.folder.update_summary(
+            after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self._totals()
+        )
+
+    def _score(self, when: str) -> dict[str, float] | None:
+        if not self.run.eval_pictures:
+            return None
+        with self.progress.counting(f"Scoring held-out pictures, {when}") as on_batch:
+            score: ToyScore = evaluate_policy(
+                self.trainer.accelerator.unwrap_model(self.trainer.model),
+                self.processor,
+                pictures=self.run.eval_pictures,
+                samples=self.run.eval_samples,
+                on_batch=on_batch,
+            )
+        return score.as_dict()
+
+    def _totals(self) -> dict[str, Any]:
+        """Seconds, phases and shares of the whole run, resumes included."""
+        lines = self.folder.read_metrics()
+
+        def total(name: str) -> float:
+            return sum(line.get(name) or 0.0 for line in lines)
+
+        phases = sorted({n for line in lines for n in line if n.startswith("fastrl/time/")})
+        return {
+            "steps": lines[-1]["step"],
+            "seconds": lines[-1]["seconds"],
+            "seconds_per_phase": {
+                name.removeprefix("fastrl/time/"): round(total(name), 2) for name in phases
+            },
+            "generated": total("fastrl/generated"),
+            "kept": total("fastrl/kept"),
+            "num_generations": [
+                line["fastrl/num_generations"] for line in lines if "fastrl/num_generations" in line
+            ],
+        }
+
+
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    return {
+        "fastrl": fastrl.__version__,
+        "trl": trl.__version__,
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What the run ran on."""
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+        "accelerator": str(accelerator or "cpu"),
+    }

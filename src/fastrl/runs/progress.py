@@ -1,0 +1,78 @@
+"""Progress of a run, for a terminal or for a log file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.progress import TimeRemainingColumn
+
+LINES_IN_A_LOG = 20  # progress lines of a run where there is no terminal to draw a bar on
+
+
+class Progress:
+    """Draws bars on a terminal; elsewhere prints a line now and then."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def _bars(self) -> RichProgress:
+        return RichProgress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+
+    @contextmanager
+    def counting(self, title: str) -> Iterator[Callable[[int, int], None]]:
+        """Progress of something counted: the yielded function takes done and total."""
+        with self._bars() as bars:
+            task = bars.add_task(title, total=None, note="")
+
+            def update(done: int, total: int) -> None:
+                bars.update(task, completed=done, total=total)
+
+            if not self.console.is_terminal:
+                self.console.print(title)
+            yield update
+
+    @contextmanager
+    def training(self, config: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
+        """Progress of training: the yielded function takes each step's metrics."""
+        latest: dict[str, float] = {}
+        with self._bars() as bars:
+            task = bars.add_task("Training", total=config.max_steps, note="")
+
+            def update(line: dict[str, Any]) -> None:
+                latest.update({k: v for k, v in line.items() if isinstance(v, int | float)})
+                note = _note(latest)
+                step = int(line["step"])
+                bars.update(task, completed=step, note=note)
+                every = max(1, config.max_steps // LINES_IN_A_LOG)
+                if not self.console.is_terminal and step % every == 0:
+                    self.console.print(
+                        f"step {step}/{config.max_steps}  {line['seconds']:.0f} s  {note}"
+                    )
+
+            yield update
+
+
+def _note(latest: dict[str, float]) -> str:
+    """The three numbers worth watching."""
+    parts = []
+    if "fastrl/reward" in latest:
+        parts.append(f"reward {latest['fastrl/reward']:.2f}")
+    if latest.get("fastrl/generated"):
+        parts.append(f"kept {latest['fastrl/kept'] / latest['fastrl/generated']:.0%}")
+    if "fastrl/num_generations" in latest:
+        parts.append(f"rollouts per prompt {latest['fastrl/num_generations']:.0f}")
+    return "  ".join(parts)

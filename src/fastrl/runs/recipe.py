@@ -1,0 +1,180 @@
+"""Recipes and command-line overrides in, checked arguments out."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from transformers import HfArgumentParser
+
+from fastrl.recipes import shipped_recipes
+from fastrl.trl import FastGRPOConfig, FastRLArguments
+
+DEFAULT_RECIPE = "toy_geometry"
+
+
+@dataclass
+class RunArguments:
+    """What a recipe says beside the trainer's config."""
+
+    model: str = field(
+        default="toy",
+        metadata={"help": "The policy: 'toy' (ships with FastRL), a hub name, or a folder."},
+    )
+    dataset: str = field(
+        default="toy", metadata={"help": "The prompts: 'toy' (pictures drawn on the fly)."}
+    )
+    train_pictures: int = field(
+        default=2048, metadata={"help": "Pictures in the toy's training set."}
+    )
+    eval_pictures: int = field(
+        default=256, metadata={"help": "Held-out pictures scored before and after; 0 for none."}
+    )
+    eval_samples: int = field(
+        default=4, metadata={"help": "Completions of each held-out picture at temperature 1."}
+    )
+    log_rollouts: bool = field(
+        default=True, metadata={"help": "Write every rollout, kept or not, to rollouts/."}
+    )
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} = {getattr(self, name)!r}: expected at least {least}"
+            for name, least in (("train_pictures", 1), ("eval_pictures", 0), ("eval_samples", 1))
+            if getattr(self, name) < least
+        ]
+        if self.dataset != "toy":
+            problems.append(f"dataset = {self.dataset!r}: this version trains on 'toy'")
+        if problems:
+            raise ValueError("The recipe: " + "; ".join(problems) + ".")
+
+
+class RecipeError(ValueError):
+    """A recipe or an override that cannot be used; the message lists every problem."""
+
+
+class _Parser(HfArgumentParser):  # type: ignore[misc]
+    """Raises instead of leaving the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise RecipeError(message)
+
+
+def field_groups() -> dict[str, list[dataclasses.Field[Any]]]:
+    """Every field a recipe can hold, under the heading that `--help` shows it with."""
+    own = {f.name for f in dataclasses.fields(FastRLArguments)}
+    config = [f for f in dataclasses.fields(FastGRPOConfig) if f.init]
+    return {
+        "The run": list(dataclasses.fields(RunArguments)),
+        "FastRL": [f for f in config if f.name in own],
+        "TRL and transformers": [f for f in config if f.name not in own],
+    }
+
+
+def load_recipe(name: str) -> tuple[str, dict[str, Any]]:
+    """A recipe's name and fields, from a YAML path or a shipped name.
+
+    Raises:
+        RecipeError: there is no such recipe, or the file is no mapping.
+    """
+    shipped = shipped_recipes()
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.exists():
+            raise RecipeError(f"recipe {name}: no such file.")
+    elif name in shipped:
+        path = shipped[name]
+    else:
+        raise RecipeError(
+            f"recipe {name!r}: not a shipped one ({', '.join(shipped)}) and not a .yaml path"
+            f"{_nearest(name, shipped)}."
+        )
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise RecipeError(f"recipe {path}: not valid YAML ({error}).") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"recipe {path}: expected fields and values, found {content!r}.")
+    return path.stem, content
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, str]:
+    """`--field value`, `--field=value`, and a bare `--flag` (true) as a mapping.
+
+    Raises:
+        RecipeError: a word that belongs to no field.
+    """
+    overrides: dict[str, str] = {}
+    waiting: str | None = None
+    for word in words:
+        is_name = word.startswith("--")
+        if is_name:
+            name, has_value, value = word[2:].partition("=")
+            name = name.replace("-", "_")
+            overrides[name] = value if has_value else "true"
+            waiting = None if has_value else name
+        elif waiting is not None:
+            overrides[waiting] = word
+            waiting = None
+        else:
+            raise RecipeError(f"{word!r} belongs to no field: write --field value.")
+    return overrides
+
+
+def build_arguments(
+    recipe: Mapping[str, Any], overrides: Mapping[str, Any], output_dir: str
+) -> tuple[RunArguments, FastGRPOConfig]:
+    """Check every field of a recipe and its overrides, and build the two argument objects.
+
+    Raises:
+        RecipeError: lists every unknown field (with the nearest name) and every value of the wrong
+            type.
+        ValueError: from the config classes, when values do not fit together.
+    """
+    merged: dict[str, Any] = {**recipe, **overrides}
+    # The library's own defaults for what a run folder needs.
+    merged.setdefault("output_dir", output_dir)
+    merged.setdefault("report_to", "none")
+    merged["logging_steps"] = 1
+    known = {f.name for group in field_groups().values() for f in group}
+    problems = [
+        f"--{name}: no such field{_nearest(name, known)}" for name in merged if name not in known
+    ]
+    parser = _Parser([RunArguments, FastGRPOConfig], allow_abbrev=False)
+    words: list[str] = []
+    for name, value in merged.items():
+        if name in known and value is not None:
+            pair = _as_words(name, value)
+            try:
+                argparse.ArgumentParser.parse_known_args(parser, pair)
+            except RecipeError as error:
+                problems.append(str(error).removeprefix("argument ").rstrip("."))
+            words += pair
+    if problems:
+        raise RecipeError("; ".join(problems) + ".")
+    parsed = vars(argparse.ArgumentParser.parse_args(parser, words))
+    # Only what was said: a default handed over as if it had been said draws the host's warnings.
+    own = {f.name for f in dataclasses.fields(RunArguments)}
+    said = {name: parsed[name] for name in merged if merged[name] is not None}
+    run = RunArguments(**{name: value for name, value in said.items() if name in own})
+    config = FastGRPOConfig(**{name: value for name, value in said.items() if name not in own})
+    return run, config
+
+
+def _as_words(name: str, value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [f"--{name}", *map(str, value)]
+    text = json.dumps(value) if isinstance(value, dict | bool) else str(value)
+    return [f"--{name}", text]
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,47 @@
+"""The one table at the end of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+PHASE_NAMES = {
+    "generate": "generation",
+    "reward": "rewards",
+    "prune": "pruning",
+    "old_logps": "old log-probs",
+    "ref_logps": "reference log-probs",
+    "update": "updates",
+    "other": "other",
+}
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Accuracy before and after, seconds per phase, kept share, rollouts per prompt."""
+    table = Table(title=f"{summary['recipe']}: {summary['steps']} updates", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    before, after = summary.get("before"), summary.get("after")
+    if before and after:
+        for key, name in (
+            ("sampled", f"held-out accuracy (mean of {after['samples']} samples)"),
+            ("greedy", "held-out accuracy (greedy)"),
+            ("in_format", "in format"),
+        ):
+            table.add_row(name, f"{before[key]:.1%} -> {after[key]:.1%}")
+        table.add_row("held-out pictures", str(after["pictures"]))
+        table.add_section()
+    seconds = summary["seconds"]
+    table.add_row("training", f"{seconds:.1f} s")
+    for phase, name in PHASE_NAMES.items():
+        spent = summary["seconds_per_phase"].get(phase, 0.0)
+        table.add_row(f"  {name}", f"{spent:.1f} s  {spent / max(seconds, 1e-9):5.1%}")
+    table.add_section()
+    table.add_row("kept rollouts", f"{summary['kept'] / max(summary['generated'], 1):.1%}")
+    used = summary["num_generations"]
+    table.add_row(
+        "rollouts per prompt",
+        f"{used[0]:.0f} -> {used[-1]:.0f} (mean {sum(used) / len(used):.1f})",
+    )
+    return table
