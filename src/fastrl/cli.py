@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,6 +60,7 @@ def train(
         for part in train_help():
             console.print(part)
         raise typer.Exit
+    _quiet_hosts()
     try:
         words = list(context.args)
         # Typer hands the first word over as RECIPE even when it is a field's value.
@@ -73,9 +75,7 @@ def train(
         raise _fail(error) from error
 
 
-def _train(
-    console: Console, name: str, run: Any, config: Any, dry_run: bool, resume: bool
-) -> None:
+def _train(console: Console, name: str, run: Any, config: Any, dry_run: bool, resume: bool) -> None:
     from fastrl.runs.job import Job
     from fastrl.runs.progress import Progress
     from fastrl.runs.table import summary_table
@@ -92,6 +92,34 @@ def _train(
         return
     console.print(summary_table(job.execute(resume)))
     console.print(f"Everything is in {Path(config.output_dir).resolve()}", soft_wrap=True)
+
+
+@app.command()
+def doctor() -> None:
+    """List versions, the hosts' seams, the accelerator, and every problem with its remedy."""
+    from rich.table import Table
+
+    from fastrl.doctor import examine
+
+    findings = examine()
+    table = Table(box=None, show_header=False)
+    for finding in findings:
+        mark = "[bold red]problem[/]" if finding.remedy else "[green]ok[/]"
+        table.add_row(mark, finding.what, finding.found)
+        if finding.remedy:
+            table.add_row("", "", f"[bold]remedy:[/] {finding.remedy}")
+    Console().print(table)
+    if any(finding.remedy for finding in findings):
+        raise typer.Exit(code=1)
+
+
+def _quiet_hosts() -> None:
+    """Our progress bar is enough, and the hosts' own deprecations are not the user's to mend."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    for module in ("transformers", "trl"):
+        warnings.filterwarnings("ignore", category=FutureWarning, module=rf"{module}\..*")
 
 
 def main() -> None:

@@ -155,7 +155,9 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """What the run ran on."""
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    accelerator = (
+        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    )
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "threads": torch.get_num_threads(),

@@ -9,7 +9,7 @@ FORMAT_REWARD = 0.5
 _LAST_BOX = re.compile(r".*\\boxed\{([^{}]*)\}", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _FORMAT = re.compile(
-    r"<thinking>(?=.*\S)((?!</?thinking>).)+</thinking>\s*\\boxed\{[^{}]+\}\s*", re.S
+    r"<thinking>(?!\s*</thinking>)((?!</?thinking>).)+</thinking>\s*\\boxed\{[^{}]+\}\s*", re.S
 )
 
 

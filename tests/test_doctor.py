@@ -1,0 +1,29 @@
+import pytest
+
+from fastrl import doctor
+
+
+def test_a_sound_installation_has_no_problem() -> None:
+    findings = {finding.what: finding for finding in doctor.examine()}
+    assert findings["trl"].found.startswith("1.16")
+    assert "seams in place" in findings["TRL host"].found
+    assert findings["TRL host"].remedy == ""
+    assert "CPU" in findings["accelerator"].found or " x " in findings["accelerator"].found
+
+
+def test_a_version_out_of_range_comes_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastrl.trl import versions
+
+    monkeypatch.setattr(versions, "version", lambda name: "1.30.0")
+    finding = next(f for f in doctor.examine() if f.what == "TRL host")
+    assert "found trl 1.30.0" in finding.found
+    assert "pip install" in finding.remedy
+
+
+def test_a_moved_seam_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl import GRPOTrainer
+
+    monkeypatch.delattr(GRPOTrainer, "_calculate_rewards")
+    finding = next(f for f in doctor.examine() if f.what == "TRL host")
+    assert "GRPOTrainer._calculate_rewards does not exist" in finding.found
+    assert "pip install" in finding.remedy
