@@ -98,9 +98,10 @@ def test_a_killed_run_resumes_to_the_same_weights(
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not (folder / "summary.json").exists() or "after" not in (
-        folder / "summary.json"
-    ).read_text()
+    assert (
+        not (folder / "summary.json").exists()
+        or "after" not in (folder / "summary.json").read_text()
+    )
 
     again = subprocess.run(
         command("--output_dir", str(folder)), capture_output=True, text=True, check=False
@@ -119,8 +120,10 @@ def test_a_killed_run_resumes_to_the_same_weights(
     assert steps == list(range(1, 13))
     for path in (whole / "rollouts").iterdir():
         columns = ["completion", "reward", "advantage", "kept", "reason"]
-        assert pq.read_table(path).select(columns).equals(
-            pq.read_table(folder / "rollouts" / path.name).select(columns)
+        assert (
+            pq.read_table(path)
+            .select(columns)
+            .equals(pq.read_table(folder / "rollouts" / path.name).select(columns))
         )
 
 

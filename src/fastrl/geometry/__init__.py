@@ -1,1 +1,1 @@
-"""Visual reasoning about plane geometry: data, grading, rewards, and a toy that trains in minutes."""
+"""Visual reasoning about plane geometry, and a toy of it that trains in minutes."""

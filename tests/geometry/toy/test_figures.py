@@ -22,10 +22,10 @@ def test_all_families_come_up_about_equally_often() -> None:
 def test_the_right_procedure_computes_the_answer(family: str) -> None:
     for seed in range(60):
         figure = draw_figure(seed, family)
-        assert eval(figure.right.expression) == figure.right.result  # noqa: S307
+        assert eval(figure.right.expression) == figure.right.result
         assert figure.answer == str(figure.right.result)
         for wrong in figure.wrong:
-            assert eval(wrong.expression) == wrong.result  # noqa: S307
+            assert eval(wrong.expression) == wrong.result
             assert wrong.result != figure.right.result
 
 

@@ -1,4 +1,4 @@
-"""Plane figures with labelled lengths and angles, drawn on the fly, each with a question and a number.
+"""Plane figures with labelled lengths and angles, drawn on the fly, each with a question.
 
 Every figure also knows the procedures that a careless student would use (the perimeter for the
 area, one angle subtracted instead of two, the radius squared). The starting policy is taught a

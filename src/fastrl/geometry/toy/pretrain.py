@@ -101,6 +101,7 @@ class Pretraining:
         self.started = time.perf_counter()
 
     def run(self) -> None:
+        """Sight, then reading, then working."""
         recipe = self.recipe
         head = torch.nn.Linear(HIDDEN_SIZE, len(LABEL_NUMBERS) + 1)
         tower = self.model.model.visual
@@ -112,7 +113,8 @@ class Pretraining:
             return torch.nn.functional.cross_entropy(head(seen), batch["numbers"], weight=weight)
 
         def text_loss(batch: dict[str, torch.Tensor]) -> torch.Tensor:
-            return self.model(**batch).loss
+            loss: torch.Tensor = self.model(**batch).loss
+            return loss
 
         everything = list(self.model.parameters())
         self._stage(
@@ -142,7 +144,7 @@ class Pretraining:
             for group in optimizer.param_groups:
                 group["lr"] = self.recipe.peak_lr * schedule(step, steps)
             loss = loss_of(batch)
-            loss.backward()
+            torch.autograd.backward(loss)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -217,14 +219,23 @@ def schedule(step: int, steps: int) -> float:
     return warmup * max(0.02, min(1.0, 2 * (1 - step / steps)))
 
 
-def pretrain(recipe: PretrainRecipe, folder: Path) -> None:
-    """Train a starting policy and store it in `folder` (bf16), with its log `pretrain.jsonl`."""
+def pretrain(
+    recipe: PretrainRecipe,
+    folder: Path,
+    on_report: Callable[[dict[str, Any]], None] = lambda entry: None,
+) -> None:
+    """Train a starting policy and store it in `folder` (bf16), with its log `pretrain.jsonl`.
+
+    Args:
+        on_report: told every line of the log, for progress.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "pretrain.jsonl").open("w") as file:
 
         def log(entry: dict[str, Any]) -> None:
             file.write(json.dumps(entry) + "\n")
             file.flush()
+            on_report(entry)
 
         log({"recipe": asdict(recipe)})
         training = Pretraining(recipe, log)
