@@ -5,8 +5,8 @@ from fastrl.trl.versions import check_trl_version
 check_trl_version()
 
 from fastrl.trl.config import FastGRPOConfig, FastRLArguments  # noqa: E402
+from fastrl.trl.factory import FastGRPOTrainer, with_fastrl  # noqa: E402
 from fastrl.trl.record import GenerationRecord  # noqa: E402
-from fastrl.trl.trainer import FastGRPOTrainer, with_fastrl  # noqa: E402
 
 __all__ = [
     "FastGRPOConfig",

@@ -50,25 +50,30 @@ def select_rows(batch: dict[str, Any], rows_K: npt.NDArray[np.int64]) -> dict[st
             selected[key] = [value[row] for row in index.tolist()]
         else:
             selected[key] = value
-    selected = unsplit_pixel_values_by_grid(selected)
-    if "num_images" in selected and sum(selected["num_images"]) == 0:
+    # TRL says None where it had to give up a batch's pictures, and has dropped them itself.
+    if selected.get("num_images") is not None and sum(selected["num_images"]) == 0:
         for key in PICTURE_KEYS:
             selected.pop(key, None)
-    return selected
+    merged: dict[str, Any] = unsplit_pixel_values_by_grid(selected)
+    return merged
 
 
-def trim_padding(batch: dict[str, Any]) -> dict[str, Any]:
+def trim_padding(batch: dict[str, Any], multiple_of: int = 1) -> dict[str, Any]:
     """Drop the columns that are padding in every row: left of the prompts, right of the answers.
 
     Fewer rows are often shorter rows; log-probs and losses stay the same. At least one column of
     the prompt and of the completion always stays.
+
+    Args:
+        batch: R rows of a TRL batch.
+        multiple_of: both widths stay multiples of this (TRL's `pad_to_multiple_of`).
     """
     prompt_width = batch["prompt_ids"].shape[1]
     completion_width = batch["completion_ids"].shape[1]
-    prompt_used = int(batch["prompt_mask"].sum(dim=1).max())
-    completion_used = int(_last_token(batch).max())
-    left = prompt_width - max(1, prompt_used)
-    right = max(1, completion_used)
+    prompt_used = max(1, int(batch["prompt_mask"].sum(dim=1).max()))
+    completion_used = max(1, int(_last_token(batch).max()))
+    left = prompt_width - min(prompt_width, _rounded_up(prompt_used, multiple_of))
+    right = min(completion_width, _rounded_up(completion_used, multiple_of))
     if left == 0 and right == completion_width:
         return batch
     trimmed: dict[str, Any] = {}
@@ -86,30 +91,25 @@ def trim_padding(batch: dict[str, Any]) -> dict[str, Any]:
     return trimmed
 
 
+def _rounded_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
 def _last_token(batch: dict[str, Any]) -> torch.Tensor:
     """(N,) columns up to the last real completion token."""
-    mask = batch["completion_mask"].bool()
+    mask: torch.Tensor = batch["completion_mask"].bool()
     positions = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    return (mask * positions).max(dim=1).values
+    last_N: torch.Tensor = (mask * positions).amax(dim=1)
+    return last_N
 
 
 def loss_mask(batch: dict[str, Any]) -> torch.Tensor:
     """(N, C) tokens that the host's loss counts."""
-    mask: torch.Tensor = batch["completion_mask"]
-    return mask * batch["tool_mask"] if "tool_mask" in batch else mask
-
-
-def token_counts(batch: dict[str, Any]) -> npt.NDArray[np.int64]:
-    """(N,) prompt and completion tokens of each row, padding not counted."""
-    counts = batch["prompt_mask"].sum(dim=1) + batch["completion_mask"].sum(dim=1)
-    return np.asarray(counts.cpu().numpy(), dtype=np.int64)
-
-
-def completion_rows(batch: dict[str, Any]) -> list[npt.NDArray[np.int64]]:
-    """N ragged rows of completion token ids, without padding."""
-    ids = batch["completion_ids"].cpu().numpy()
-    mask = batch["completion_mask"].cpu().numpy().astype(bool)
-    return [row[used] for row, used in zip(ids, mask, strict=True)]
+    completion_mask: torch.Tensor = batch["completion_mask"]
+    if "tool_mask" not in batch:
+        return completion_mask
+    tool_mask: torch.Tensor = batch["tool_mask"]
+    return completion_mask * tool_mask
 
 
 def plan_micro_batches(

@@ -17,8 +17,8 @@ def rounded_up(steps: int, multiple: int) -> int:
     return -(-steps // multiple) * multiple
 
 
-class ClockedTrainer(Protocol):
-    """What the clock's callback needs of a trainer."""
+class PrunedTrainer(Protocol):
+    """What the callbacks need of a trainer."""
 
     clock: PhaseClock
 
@@ -26,14 +26,20 @@ class ClockedTrainer(Protocol):
     def at_generation_boundary(self) -> bool:
         """Whether every rollout of the last generation batch has been used."""
 
-    def log_phase_times(self) -> None:
-        """Hand the seconds since the last call to the trainer's metrics."""
+    def draw_finished_epochs(self) -> None:
+        """Bring the order of prompts to the epoch that training resumes in."""
+
+    def end_update(self) -> None:
+        """Note that the optimiser has stepped."""
+
+    def log_generation_end(self) -> None:
+        """Hand what a used-up generation batch took to the trainer's metrics."""
 
 
 class PhaseClockCallback(TrainerCallback):  # type: ignore[misc]
     """Times the optimiser's own work, and hands over the seconds of a finished generation batch."""
 
-    def __init__(self, trainer: ClockedTrainer) -> None:
+    def __init__(self, trainer: PrunedTrainer) -> None:
         self.trainer = trainer
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
@@ -47,11 +53,18 @@ class PhaseClockCallback(TrainerCallback):  # type: ignore[misc]
     def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """The optimiser is done."""
         self.trainer.clock.stop()
+        self.trainer.end_update()
 
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
         """Log the phases before this step's metrics are."""
-        if self.trainer.at_generation_boundary:
-            self.trainer.log_phase_times()
+        if self.trainer.at_generation_boundary or state.global_step >= state.max_steps:
+            self.trainer.log_generation_end()
 
 
 class GenerationBoundaryCallback(TrainerCallback):  # type: ignore[misc]
@@ -61,10 +74,12 @@ class GenerationBoundaryCallback(TrainerCallback):  # type: ignore[misc]
     end elsewhere than an uninterrupted one.
 
     Args:
-        updates_per_generation: optimiser updates between two generations.
+        trainer: knows when its generation batch is used up.
+        updates_per_generation: optimiser updates between two such moments.
     """
 
-    def __init__(self, updates_per_generation: int) -> None:
+    def __init__(self, trainer: PrunedTrainer, updates_per_generation: int) -> None:
+        self.trainer = trainer
         self.updates_per_generation = updates_per_generation
         self._save_is_due = False
 
@@ -75,7 +90,8 @@ class GenerationBoundaryCallback(TrainerCallback):  # type: ignore[misc]
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Round `save_steps` up to whole generation batches."""
+        """Round `save_steps` up to whole generation batches; go on with the epoch's prompts."""
+        self.trainer.draw_finished_epochs()
         if args.save_strategy != "steps" or not state.save_steps:
             return
         rounded = rounded_up(int(state.save_steps), self.updates_per_generation)
@@ -95,8 +111,7 @@ class GenerationBoundaryCallback(TrainerCallback):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         """Put off a save asked for inside a generation batch until the batch is used up."""
-        inside = state.global_step % self.updates_per_generation != 0
-        if inside and state.global_step < state.max_steps:
+        if not self.trainer.at_generation_boundary and state.global_step < state.max_steps:
             self._save_is_due |= control.should_save
             control.should_save = False
         elif self._save_is_due:

@@ -41,8 +41,8 @@ class FastRLArguments:
     )
     similarity_threshold: float = _setting(  # type: ignore[assignment]
         0.2,
-        "For 'differential': a rollout with the same advantage as its seed is kept when the Jaccard "
-        "similarity of their token sets is below this (0 keeps one per distinct advantage).",
+        "For 'differential': a rollout with the same advantage as its seed is kept when the "
+        "Jaccard similarity of their token sets is below this (0 keeps one per advantage).",
     )
     keep_fraction: float = _setting(  # type: ignore[assignment]
         0.5,
@@ -117,7 +117,7 @@ class FastRLArguments:
 
 
 @dataclass
-class FastGRPOConfig(FastRLArguments, GRPOConfig):
+class FastGRPOConfig(FastRLArguments, GRPOConfig):  # type: ignore[misc]
     """TRL's GRPOConfig with FastRL's fields; the defaults of both are the vetted ones.
 
     Raises:

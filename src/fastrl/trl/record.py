@@ -61,6 +61,15 @@ class GenerationRecord:
         }
 
 
+def weighted_rewards(
+    rewards_NF: npt.NDArray[np.float64], weights_F: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """(N,) weighted sums over F reward functions; NaN where none of them applied."""
+    reward_N: npt.NDArray[np.float64] = np.nansum(rewards_NF * weights_F, axis=1)
+    reward_N[np.isnan(rewards_NF).all(axis=1)] = np.nan
+    return reward_N
+
+
 def as_text(messages: Any) -> str:
     """A prompt or completion as text: conversations turn by turn, pictures as `<image>`."""
     if isinstance(messages, str):

@@ -3,126 +3,103 @@
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import trl.trainer.utils
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
-from fastrl.core import AdaptiveRollouts, KeepAll, Rollouts, Selection, prune
-from fastrl.trl import batch as rows
-from fastrl.trl import weighting as weights
+from fastrl.core import KeepAll, Selection
+from fastrl.trl.batch import num_rows
 from fastrl.trl.callbacks import GenerationBoundaryCallback, PhaseClockCallback
-from fastrl.trl.checkpoints import checkpoint_step, read_state, write_state
 from fastrl.trl.config import FastGRPOConfig, FastRLArguments, build_rule
 from fastrl.trl.phases import OUTSIDE_PHASES, PhaseClock
-from fastrl.trl.record import GenerationRecord, as_text
-from fastrl.trl.validation import overridden_seams, run_problems
+from fastrl.trl.record import GenerationRecord, as_text, weighted_rewards
+from fastrl.trl.resuming import ResumableMixin
+from fastrl.trl.selecting import full_group_advantages, select_rollouts
+from fastrl.trl.splitting import SHARE_KEY, SplitPlan, split_kept_rows
+from fastrl.trl.validation import given_argument, model_problems, raise_run_problems, run_problems
 from fastrl.trl.versions import check_seams
+from fastrl.trl.weighting import weigh_gradient
+from trl import GRPOTrainer
 
-SHARE_KEY = "fastrl_share"
 
-
-class FastRLMixin:
+class FastRLMixin(ResumableMixin):
     """What FastRL adds to a GRPO trainer; put before the trainer class by `with_fastrl`.
 
     The only changes: rows are dropped before generation when the schedule says so; log-probs asked
     for during generation and scoring wait until pruning has been done; the kept rows are dealt to
     the same number of updates; and a micro-batch's loss is scaled so that unequal ones add up to
-    the right mean. With prune_rule="none" only clocks and metrics are added.
+    the right mean. With prune_rule="none" only clocks and metrics are added, and a resumed run
+    goes on with the order of prompts of its epoch. The loss in the log is that of the kept rows;
+    under weighting="exact" the weights act on its gradient, not on this number.
+
+    Attributes:
+        rollout_observers: each is called with the `GenerationRecord` of every training batch.
+
+    Raises:
+        TypeError: the config lacks FastRL's fields.
+        ValueError: lists everything about the run that pruning cannot do.
+        HostVersionError: TRL has moved a seam.
     """
 
-    __fastrl__ = True
+    num_generations: int
+    _buffered_inputs: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        bound = inspect.signature(super().__init__).bind_partial(*args, **kwargs)
-        config = bound.arguments.get("args", bound.arguments.get("kwargs", {}).get("args"))
+        check_seams(GRPOTrainer, trl.trainer.utils)
+        config = given_argument(super().__init__, "args", args, kwargs)
         if config is None:
-            config = FastGRPOConfig(output_dir="fastrl-output")
-            kwargs["args"] = config
+            config = kwargs["args"] = FastGRPOConfig(output_dir="fastrl-output")
         if not isinstance(config, FastRLArguments):
             raise TypeError(
                 f"args is a {type(config).__name__}; FastRL's fields are missing. Use "
                 "FastGRPOConfig, or mix FastRLArguments into your config class."
             )
-        self.rollout_observers: list[Callable[[GenerationRecord], None]] = []
         self._rule = build_rule(config)
-        self._generation_step = 0
-        self._schedule: AdaptiveRollouts | None = None
-        self._schedule_state: dict[str, Any] | None = None
+        if self._prunes:
+            dataset = given_argument(super().__init__, "train_dataset", args, kwargs)
+            raise_run_problems(run_problems(config, dataset))
+        self.rollout_observers: list[Callable[[GenerationRecord], None]] = []
         self._deferring = False
         self._deferred_models: list[Any] = []
         self._rewards_per_func: torch.Tensor | None = None
+        self._completion_ids: list[npt.NDArray[np.int64]] = []
         self._selection: Selection | None = None
         self._row_weights: torch.Tensor | None = None
+        self._rows_in_update = 0
+        self._skipped_updates = 0
         super().__init__(*args, **kwargs)
         self.clock = PhaseClock(self._synchronize)
-        problems = run_problems(config, self) if self._prunes else []
-        if problems:
-            raise ValueError("FastRL cannot prune this run: " + "; ".join(problems) + ".")
-        per_generation = config.steps_per_generation * self.num_iterations
-        self._updates_per_generation = max(1, per_generation // config.gradient_accumulation_steps)
-        self.add_callback(GenerationBoundaryCallback(self._updates_per_generation))
+        if self._prunes:
+            raise_run_problems(model_problems(self))
+        self.add_callback(GenerationBoundaryCallback(self, self._updates_per_generation))
         self.add_callback(PhaseClockCallback(self))
-
-    @property
-    def _prunes(self) -> bool:
-        return not isinstance(self._rule, KeepAll)
-
-    @property
-    def _prunes_now(self) -> bool:
-        return self._prunes and self._generation_step >= self.args.start_step
 
     @property
     def at_generation_boundary(self) -> bool:
         """Whether every rollout of the last generation batch has been used."""
-        return self._step % (self.args.steps_per_generation * self.num_iterations) == 0
+        return bool(self._step % self._micro_steps_per_generation == 0)
 
     def _synchronize(self) -> None:
         if self.accelerator.device.type != "cpu":
             torch.accelerator.synchronize()
 
-    def _phase(self, name: str) -> Any:
+    def _phase(self, name: str) -> AbstractContextManager[None]:
         return self.clock.phase(name if self.model.training else "evaluate")
 
     # -- how many rollouts ------------------------------------------------------------------
 
-    def _rollouts_per_prompt(self) -> int:
-        if not (self._prunes_now and self.args.adaptive_rollouts):
-            return self.args.num_generations
-        if self._schedule is None:
-            self._schedule = self._build_schedule()
-            if self._schedule_state is not None:
-                self._schedule.load_state_dict(self._schedule_state)
-        return self._schedule.num_generations
-
-    def _build_schedule(self) -> AdaptiveRollouts:
-        args = self.args
-        prompts = args.generation_batch_size // args.num_generations
-        steps_per_epoch = args.steps_per_epoch
-        if steps_per_epoch is None:
-            steps_per_epoch = math.ceil(len(self.train_dataset) / prompts)
-        micro_steps = self.state.max_steps * args.gradient_accumulation_steps
-        total = math.ceil(micro_steps / (args.steps_per_generation * self.num_iterations))
-        return AdaptiveRollouts(
-            num_generations=args.num_generations,
-            min_generations=args.min_generations,
-            steps_per_epoch=steps_per_epoch,
-            total_steps=total,
-        )
-
     @contextmanager
-    def _generations(self, count: int) -> Any:
+    def _generations(self, count: int) -> Iterator[None]:
         """TRL's group size for one call; its data loader keeps the configured one."""
-        configured, self.num_generations = self.num_generations, count
+        configured = self.num_generations
+        self.num_generations = count
         try:
             yield
         finally:
@@ -135,11 +112,17 @@ class FastRLMixin:
         with self._phase("generate"):
             return super()._generate(*args, **kwargs)
 
-    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """TRL's, timed; the rewards of the full group are kept for pruning's record."""
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> torch.Tensor:
+        """TRL's, timed; rewards and token ids of the full group are kept for pruning."""
+        self._completion_ids = [np.asarray(ids, dtype=np.int64) for ids in completion_ids_list]
         with self._phase("reward"):
-            self._rewards_per_func = super()._calculate_rewards(*args, **kwargs)
-        return self._rewards_per_func
+            rewards: torch.Tensor = super()._calculate_rewards(
+                inputs, prompts, completions, completion_ids_list
+            )
+        self._rewards_per_func = rewards
+        return rewards
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         """TRL's; deferred while a generation batch is scored, weighted during an update."""
@@ -148,71 +131,69 @@ class FastRLMixin:
             return None, None, None
         if torch.is_grad_enabled():
             logps, *others = super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
-            return weights.weigh_gradient(logps, self._row_weights), *others
+            return weigh_gradient(logps, self._row_weights), *others
         phase = "ref_logps" if model is self.ref_model else "old_logps"
         with self._phase(phase):
             return super()._get_per_token_logps_and_entropies(model, *args, **kwargs)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's, on fewer rows when the schedule says so; the log-probs wait until after pruning."""
+        """TRL's, on fewer rows when the schedule says so; log-probs wait until after pruning."""
         if not self.model.training:
-            output = super()._generate_and_score_completions(inputs)
-            self._log_selection_columns(len(output["completion_ids"]), None)
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            self._log_selection_columns(num_rows(output), None)
             return output
         count = self._rollouts_per_prompt()
         configured = self.args.num_generations
         inputs = [row for index, row in enumerate(inputs) if index % configured < count]
+        self._clear_logged_completions()
+        self._rewards_per_func = None
         self._deferring, self._deferred_models = self._prunes_now, []
         try:
             with self._generations(count):
                 output = super()._generate_and_score_completions(inputs)
         finally:
             self._deferring = False
-        if rows.num_rows(output) != len(inputs):
+        if self._rewards_per_func is None or num_rows(output) != len(inputs):
             raise ValueError(
-                f"{type(self).__mro__[2].__name__} returned {rows.num_rows(output)} rollouts for "
-                f"{len(inputs)} rows; FastRL needs one per row."
+                f"{type(self).__name__} returned {num_rows(output)} rollouts for {len(inputs)} "
+                "rows; FastRL needs one per row, scored by TRL's _calculate_rewards."
             )
         with self.clock.phase("prune"):
             self._selection = self._select(output, count)
-        self._record(output, self._selection, count)
+        self._record(output, self._selection, count, self._rewards_per_func)
         self._generation_step += 1
         return output
 
     def _select(self, output: dict[str, Any], num_generations: int) -> Selection:
-        """Apply the rule to a scored generation batch of whole, consecutive groups."""
-        advantages = output["advantages"].float()
-        if advantages.dim() == 2:
-            mask = rows.loss_mask(output)
-            advantages = (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
-        total = rows.num_rows(output)
-        rollouts = Rollouts(
-            group_ids=np.arange(total) // num_generations,
-            advantages=advantages.cpu().numpy(),
-            completion_ids=rows.completion_rows(output),
-        )
+        args = self.args
         if not self._prunes_now:
-            return prune(rollouts, KeepAll())
-        exact = self.args.weighting == "exact"
-        return prune(
-            rollouts,
+            return select_rollouts(output, self._completion_ids, num_generations, KeepAll())
+        return select_rollouts(
+            output,
+            self._completion_ids,
+            num_generations,
             self._rule,
             # Refill rows weigh nothing under "exact": they would only cost time.
-            multiple_of=1 if exact else self._windows,
-            weighting=self.args.weighting,
-            seed=(self.args.seed, self._generation_step),
-            drop_uninformative=self.args.drop_uninformative,
+            multiple_of=1 if args.weighting == "exact" else self._split_plan.windows,
+            weighting=args.weighting,
+            seed=(args.seed, self._generation_step),
+            drop_uninformative=args.drop_uninformative,
         )
 
     # -- micro-batches ----------------------------------------------------------------------
 
     @property
-    def _micro_batches_per_window(self) -> int:
-        return min(self.args.steps_per_generation, self.args.gradient_accumulation_steps)
-
-    @property
-    def _windows(self) -> int:
-        return self.args.steps_per_generation // self._micro_batches_per_window
+    def _split_plan(self) -> SplitPlan:
+        args = self.args
+        micro_batches = min(args.steps_per_generation, args.gradient_accumulation_steps)
+        return SplitPlan(
+            loss_type=self.loss_type,
+            weighting=args.weighting,
+            windows=args.steps_per_generation // micro_batches,
+            micro_batches=micro_batches,
+            max_rows=args.per_device_train_batch_size,
+            pad_to_multiple_of=self.pad_to_multiple_of or 1,
+        )
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """TRL's, with its split of the generation batch replaced by one of the kept rows."""
@@ -223,64 +204,27 @@ class FastRLMixin:
         if not self.model.training:
             return super()._prepare_inputs(generation_batch)
         starts = self.at_generation_boundary or self._buffered_inputs is None
-        if starts and self._prunes_now:
-            output = self._generate_and_score_completions(generation_batch)
-            assert self._selection is not None
-            with disable_gradient_checkpointing(
-                self.model, self.args.gradient_checkpointing_kwargs
-            ):
-                self._buffered_inputs = self._micro_batches(output, self._selection)
-        elif starts:
+        if starts and not self._prunes_now:
             return super()._prepare_inputs(generation_batch)
+        if starts:
+            self._buffered_inputs = self._new_micro_batches(generation_batch)
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
-    def _micro_batches(self, output: dict[str, Any], selection: Selection) -> list[dict[str, Any]]:
-        """The kept rows as `steps_per_generation` micro-batches, with their deferred log-probs."""
-        args = self.args
-        full = weights.BatchTotals(
-            rows.num_rows(output), float(rows.loss_mask(output).sum().item())
-        )
-        kept = rows.select_rows(output, selection.keep)
-        plan = rows.plan_micro_batches(
-            rows.token_counts(kept),
-            self._windows,
-            self._micro_batches_per_window,
-            args.per_device_train_batch_size,
-            np.random.default_rng((args.seed, self._generation_step)),
-        )
-        tokens_K = rows.loss_mask(kept).sum(dim=1)
-        device = tokens_K.device
-        exact = args.weighting == "exact"
-        prepared = []
-        for window in plan:
-            in_window = np.concatenate(window)
-            totals = weights.BatchTotals(len(in_window), float(tokens_K[in_window].sum()))
-            for part in window:
-                if not len(part):
-                    prepared.append({SHARE_KEY: weights.MicroBatchShare(rows=0)})
-                    continue
-                micro = rows.trim_padding(rows.select_rows(kept, part))
-                micro["num_items_in_batch"] = weights.items_in_batch(
-                    args.weighting, totals, output["num_items_in_batch"], self._windows
-                )
-                mine = weights.BatchTotals(len(part), float(tokens_K[part].sum()))
-                row_weights = torch.as_tensor(selection.weights[part], device=device)
-                micro[SHARE_KEY] = weights.MicroBatchShare(
-                    rows=len(part),
-                    loss_factor=weights.loss_factor(
-                        self.loss_type,
-                        args.weighting,
-                        mine,
-                        totals,
-                        full,
-                        self._windows,
-                        self._micro_batches_per_window,
-                    ),
-                    weights_R=row_weights if exact else None,
-                )
-                self._add_deferred_logps(micro)
-                prepared.append(micro)
-        return prepared
+    def _new_micro_batches(self, generation_batch: Any) -> list[dict[str, Any]]:
+        """Generate, prune and split; then the deferred log-probs, on kept rows alone."""
+        args, step = self.args, self._generation_step
+        output = self._generate_and_score_completions(generation_batch)
+        if self._selection is None:
+            raise RuntimeError(f"{type(self).__name__}: the generation batch was not selected.")
+        prompt_lengths_N = output["prompt_mask"].sum(dim=1).cpu().numpy()
+        lengths_N = prompt_lengths_N + np.array([len(ids) for ids in self._completion_ids])
+        rng = np.random.default_rng((args.seed, step))
+        micro_batches = split_kept_rows(output, self._selection, lengths_N, self._split_plan, rng)
+        with disable_gradient_checkpointing(self.model, args.gradient_checkpointing_kwargs):
+            for micro in micro_batches:
+                if micro[SHARE_KEY].rows:
+                    self._add_deferred_logps(micro)
+        return micro_batches
 
     @torch.no_grad()
     def _add_deferred_logps(self, micro: dict[str, Any]) -> None:
@@ -314,25 +258,38 @@ class FastRLMixin:
         """TRL's, times the micro-batch's factor; a micro-batch without rows costs nothing."""
         share = inputs.get(SHARE_KEY)
         if share is None:
-            return super()._compute_loss(model, inputs)
+            self._rows_in_update += num_rows(inputs)
+            whole: torch.Tensor = super()._compute_loss(model, inputs)
+            return whole
+        self._rows_in_update += share.rows
         if not share.rows:
             # No graph reaches a parameter: gradients stay None, and optimisers skip those.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         self._row_weights = share.weights_R
         try:
-            return super()._compute_loss(model, inputs) * share.loss_factor
+            loss: torch.Tensor = super()._compute_loss(model, inputs) * share.loss_factor
         finally:
             self._row_weights = None
+        return loss
 
-    # -- metrics, logs, checkpoints ---------------------------------------------------------
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """TRL's, timed; generation and scoring inside it keep their own clocks."""
+        with self.clock.phase("update"):
+            loss: torch.Tensor = super().training_step(*args, **kwargs)
+        return loss
 
-    def _record(self, output: dict[str, Any], selection: Selection, num_generations: int) -> None:
+    # -- metrics and logs --------------------------------------------------------------------
+
+    def _record(
+        self,
+        output: dict[str, Any],
+        selection: Selection,
+        num_generations: int,
+        rewards_per_func: torch.Tensor,
+    ) -> None:
         """Log what was generated and what is kept; tell the observers."""
-        total = rows.num_rows(output)
-        assert self._rewards_per_func is not None
-        weighted = self._rewards_per_func.cpu() * self.reward_weights.cpu()
-        reward_N = weighted.nansum(dim=1).double().numpy()
-        reward_N[weighted.isnan().all(dim=1).numpy()] = np.nan
+        total = num_rows(output)
+        rewards_NF = rewards_per_func.double().cpu().numpy()
         logged = self._logs
         record = GenerationRecord(
             step=self.state.global_step,
@@ -340,12 +297,9 @@ class FastRLMixin:
             num_generations=num_generations,
             prompts=[as_text(messages) for messages in list(logged["prompt"])[-total:]],
             completions=[as_text(messages) for messages in list(logged["completion"])[-total:]],
-            rewards={
-                name: self._rewards_per_func[:, index].double().cpu().numpy()
-                for index, name in enumerate(self.reward_func_names)
-            },
-            reward_N=reward_N,
-            advantages_N=np.asarray(list(logged["advantages"])[-total:], dtype=np.float64),
+            rewards=dict(zip(self.reward_func_names, rewards_NF.T, strict=True)),
+            reward_N=weighted_rewards(rewards_NF, self.reward_weights.double().cpu().numpy()),
+            advantages_N=full_group_advantages(output),
             selection=selection,
         )
         if self._schedule is not None:
@@ -356,6 +310,17 @@ class FastRLMixin:
         for observer in self.rollout_observers:
             observer(record)
 
+    def _clear_logged_completions(self) -> None:
+        """Leave no rows of earlier batches in TRL's table, which would be told as this batch's.
+
+        A full batch pushes them all out; a smaller one, or one after an evaluation, does not.
+        """
+        logged = self._logs
+        columns = [*logged["rewards"].values(), *logged["extra"].values()]
+        for column in (*(logged[name] for name in ("images", "prompt", "completion")), *columns):
+            column.clear()
+        logged["advantages"].clear()
+
     def _log_selection_columns(self, total: int, record: GenerationRecord | None) -> None:
         """Two columns for TRL's completions table; empty for rows of an evaluation."""
         kept = record.kept_N.tolist() if record else [None] * total
@@ -363,81 +328,21 @@ class FastRLMixin:
         self._logs["extra"]["kept"].extend(kept)
         self._logs["extra"]["reason"].extend(reason)
 
-    def log_phase_times(self) -> None:
-        """Append the seconds of each phase since the last call to TRL's metrics."""
+    def end_update(self) -> None:
+        """Count an update that no row had a part in; its optimiser had nothing to step on."""
+        self._skipped_updates += self._rows_in_update == 0
+        self._rows_in_update = 0
+
+    def log_generation_end(self) -> None:
+        """Append to TRL's metrics: skipped updates and the seconds of each phase."""
+        metrics = self._metrics["train"]
+        metrics["fastrl/skipped_updates"].append(float(self._skipped_updates))
+        self._skipped_updates = 0
         for name, seconds in self.clock.lap().items():
             if name not in OUTSIDE_PHASES or seconds:
-                self._metrics["train"][f"fastrl/time/{name}"].append(seconds)
+                metrics[f"fastrl/time/{name}"].append(seconds)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """The host's, timed apart from training."""
+        """TRL's, timed apart from training."""
         with self.clock.phase("evaluate"):
             return super().evaluate(*args, **kwargs)
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """TRL's, with FastRL's state in the same folder, timed apart from training."""
-        with self.clock.phase("checkpoint"):
-            if self.args.should_save:
-                name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-                schedule = self._schedule.state_dict() if self._schedule else self._schedule_state
-                # First, so that a checkpoint with a trainer state (written last) is complete.
-                folder = Path(self._get_output_dir(trial=trial)) / name
-                write_state(folder, self._generation_step, schedule)
-            super()._save_checkpoint(model, trial)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """TRL's, with FastRL's state: the rollout schedule goes on where it was."""
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is None:
-            return
-        step = checkpoint_step(Path(checkpoint))
-        if self._prunes and step % self._updates_per_generation:
-            raise ValueError(
-                f"{checkpoint}: step {step} lies inside a generation batch "
-                f"({self._updates_per_generation} updates), whose rollouts are gone; resume from "
-                "an earlier checkpoint."
-            )
-        state = read_state(Path(checkpoint))
-        # A checkpoint of plain TRL has no state of ours: its generations can be counted.
-        self._generation_step = step // self._updates_per_generation
-        if state is not None:
-            self._generation_step = state["generation_step"]
-            self._schedule_state = state["schedule"]
-        self._schedule = None
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """TRL's, timed; generation and scoring inside it keep their own clocks."""
-        with self.clock.phase("update"):
-            return super().training_step(*args, **kwargs)
-
-
-def with_fastrl(trainer_class: type) -> type:
-    """Wrap a GRPO trainer class: the same trainer, pruning its rollouts.
-
-    Args:
-        trainer_class: TRL's GRPOTrainer or a subclass. Its config must carry FastRL's fields:
-            use `FastGRPOConfig`, or mix `FastRLArguments` into your own config class.
-
-    Returns:
-        A subclass of both; checkpoints it writes load without FastRL.
-
-    Raises:
-        TypeError: it is no GRPOTrainer, or overrides a method that pruning would bypass.
-        HostVersionError: TRL has moved a seam.
-    """
-    if not (isinstance(trainer_class, type) and issubclass(trainer_class, GRPOTrainer)):
-        raise TypeError(f"with_fastrl wraps subclasses of trl.GRPOTrainer, not {trainer_class!r}.")
-    check_seams(trainer_class, trl.trainer.utils)
-    if issubclass(trainer_class, FastRLMixin):
-        return trainer_class
-    bypassed = overridden_seams(trainer_class)
-    if bypassed:
-        raise TypeError(
-            f"{', '.join(bypassed)} would be bypassed: FastRL splits the generation batch itself. "
-            "Move what it does into _generate_and_score_completions or _compute_loss."
-        )
-    return type(f"Fast{trainer_class.__name__}", (FastRLMixin, trainer_class), {})
-
-
-class FastGRPOTrainer(FastRLMixin, GRPOTrainer):  # type: ignore[misc]
-    """TRL's GRPOTrainer with FastRL; takes the same arguments, and a `FastGRPOConfig`."""

@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable
 from typing import Any
 
 from datasets import IterableDataset
 from trl import GRPOTrainer
 
-from fastrl.trl.config import FastRLArguments
 from fastrl.trl.weighting import KNOWN_LOSSES
 
 
-def overridden_seams(trainer_class: type) -> list[str]:
-    """Methods of a GRPOTrainer subclass that pruning would bypass, as `Class.method`."""
+def bypassed_overrides(trainer_class: type) -> list[str]:
+    """Methods before GRPOTrainer in a class's order that pruning would bypass, `Class.method`."""
+    mro = trainer_class.__mro__
     return [
         f"{owner.__name__}._prepare_inputs"
-        for owner in trainer_class.__mro__
-        if issubclass(owner, GRPOTrainer)
-        and owner is not GRPOTrainer
-        and "_prepare_inputs" in vars(owner)
-        and "__fastrl__" not in vars(owner)
+        for owner in mro[: mro.index(GRPOTrainer)]
+        if "_prepare_inputs" in vars(owner)
     ]
 
 
-def run_problems(args: Any, trainer: GRPOTrainer) -> list[str]:
+def given_argument(
+    function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The value that a call would hand to the parameter `name`, by place or by name; else None."""
+    if name in kwargs:
+        return kwargs[name]
+    parameters = inspect.signature(function).parameters
+    if name not in parameters:
+        return None
+    return inspect.signature(function).bind_partial(*args).arguments.get(name)
+
+
+def raise_run_problems(problems: list[str]) -> None:
+    """Raise one ValueError that lists all problems; do nothing when there are none."""
+    if problems:
+        raise ValueError("FastRL cannot prune this run: " + "; ".join(problems) + ".")
+
+
+def model_problems(trainer: GRPOTrainer) -> list[str]:
+    """What pruning cannot do with the model of a trainer whose `__init__` has run."""
+    if trainer.aux_loss_enabled:
+        return [
+            "a mixture-of-experts auxiliary loss: its mean over unequal micro-batches is not "
+            "defined here; set router_aux_loss_coef=0, or prune_rule='none'"
+        ]
+    return []
+
+
+def run_problems(args: Any, train_dataset: Any) -> list[str]:
     """Everything about a run that pruning cannot do, in words with the remedy.
 
     Args:
         args: the config; a `FastRLArguments` and a `GRPOConfig` in one.
-        trainer: a TRL trainer whose `__init__` has run.
+        train_dataset: as given to the trainer.
     """
     problems: list[str] = []
-    assert isinstance(args, FastRLArguments)
-    if trainer.accelerator.num_processes > 1:
+    if args.world_size > 1:
         problems.append(
-            f"{trainer.accelerator.num_processes} processes: this version prunes on one process; "
+            f"{args.world_size} processes: this version prunes on one process; "
             "launch one, or set prune_rule='none'"
         )
     if args.use_vllm:
@@ -63,6 +90,7 @@ def run_problems(args: Any, trainer: GRPOTrainer) -> list[str]:
             f"top_entropy_quantile = {args.top_entropy_quantile} with weighting = 'exact': the "
             "quantile would be that of the kept tokens; set it to 1.0, or weighting='kept'"
         )
+    problems += _checkpoint_problems(args)
     if args.adaptive_rollouts:
         local = args.per_device_train_batch_size * per_generation
         if local % args.num_generations:
@@ -70,9 +98,24 @@ def run_problems(args: Any, trainer: GRPOTrainer) -> list[str]:
                 f"adaptive_rollouts: per_device_train_batch_size x steps_per_generation = {local} "
                 f"must hold whole groups of num_generations = {args.num_generations}"
             )
-        if isinstance(trainer.train_dataset, IterableDataset) and args.steps_per_epoch is None:
+        if isinstance(train_dataset, IterableDataset) and args.steps_per_epoch is None:
             problems.append(
                 "adaptive_rollouts with an iterable data set: give steps_per_epoch (generation "
                 "batches in one pass), or set adaptive_rollouts=False"
             )
     return problems
+
+
+def _checkpoint_problems(args: Any) -> list[str]:
+    """The best model must be saved where it was evaluated: at the end of a generation batch."""
+    keeps_best = args.load_best_model_at_end or args.save_strategy == "best"
+    if not keeps_best or args.eval_strategy != "steps":
+        return []
+    micro_steps = args.steps_per_generation * args.num_iterations
+    updates = micro_steps // math.gcd(micro_steps, args.gradient_accumulation_steps)
+    if args.eval_steps >= 1 and args.eval_steps % updates == 0:
+        return []
+    return [
+        f"eval_steps = {args.eval_steps} with a best checkpoint: checkpoints fall on the ends of "
+        f"generation batches; make eval_steps a multiple of {updates} updates"
+    ]

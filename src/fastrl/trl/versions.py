@@ -58,7 +58,8 @@ def check_trl_version() -> str:
         raise HostVersionError(f"fastrl.trl needs TRL, which is not installed: {REMEDY}") from error
     if not Version(MINIMUM_TRL) <= Version(installed) < Version(BELOW_TRL):
         raise HostVersionError(
-            f"fastrl.trl works with trl>={MINIMUM_TRL},<{BELOW_TRL}; found trl {installed}: {REMEDY}"
+            f"fastrl.trl works with trl>={MINIMUM_TRL},<{BELOW_TRL}; found trl {installed}: "
+            f"{REMEDY}"
         )
     return installed
 

@@ -1,0 +1,232 @@
+"""The gradient of an update under pruning is that of one big batch of the same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import largest_difference, make_trainer, text_rows
+
+from fastrl.core.draws import GroupDraws
+from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
+from fastrl.trl.batch import select_rows
+from fastrl.trl.weighting import KNOWN_LOSSES
+from trl import GRPOConfig, GRPOTrainer
+
+Gradients = dict[str, torch.Tensor | None]
+
+# Every loss of TRL that is allowed, and GSPO: (loss_type, importance_sampling_level).
+LOSSES = [(name, "sequence" if name == "luspo" else "token") for name in KNOWN_LOSSES]
+LOSSES.append(("grpo", "sequence"))
+
+
+class Fixed:
+    """Completions and rewards that do not depend on chance: the same batch for every trainer.
+
+    Per prompt four completions; `texts[p][i]` are token ids, `rewards[p][i]` numbers.
+    """
+
+    def __init__(self, texts: list[list[list[int]]], rewards: list[list[float]]) -> None:
+        self.texts, self.rewards = texts, rewards
+
+    def wrap(self, trainer_class: type) -> type:
+        fixed = self
+
+        class WithFixedCompletions(trainer_class):  # type: ignore[misc, valid-type]
+            def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+                texts = [text for group in fixed.texts for text in group]
+                assert len(texts) == len(prompt_ids)
+                return [list(text) for text in texts], None
+
+        return WithFixedCompletions
+
+    def reward(self, completions: Any, **kwargs: Any) -> list[float]:
+        return [value for group in self.rewards for value in group]
+
+
+def random_batch(seed: int = 0, same_texts: bool = False) -> Fixed:
+    """4 groups of 4; rewards 0 or 1, 2 of each or all but one; lengths 1 to 6.
+
+    Args:
+        same_texts: members of a bucket (equal rewards in a group) have the same tokens.
+    """
+    rng = np.random.default_rng(seed)
+    rewards = [
+        [0.0, 1.0, 0.0, 1.0],
+        [1.0, 0.0, 0.0, 0.0],
+        [0.0, 1.0, 1.0, 1.0],
+        [2.0, 1.0, 0.0, 0.0],
+    ]
+    texts = []
+    for group in rewards:
+        of_reward = {r: rng.integers(20, 300, rng.integers(1, 7)).tolist() for r in set(group)}
+        texts.append(
+            [
+                of_reward[r] if same_texts else rng.integers(20, 300, rng.integers(1, 7)).tolist()
+                for r in group
+            ]
+        )
+    return Fixed(texts, rewards)
+
+
+def moved_policy(trainer: Any) -> None:
+    """Move the policy off the reference and off the sampler, so that no term vanishes."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(0.01 * noise)
+
+
+def two_updates(
+    model: str, out: str, batch: Fixed, host: type, **overrides: Any
+) -> list[Gradients]:
+    """The unclipped gradients of two updates on one generation batch.
+
+    The second one starts where the first led, away from the sampling policy: its ratios are not 1
+    and some are clipped.
+    """
+    given = {
+        "steps_per_generation": 1,
+        "gradient_accumulation_steps": 1,
+        "per_device_train_batch_size": 16,
+        "num_iterations": 2,
+        "max_steps": 2,
+        "max_grad_norm": 0.0,
+        "shuffle_dataset": False,
+        "optim": "sgd",
+        "learning_rate": 0.05,
+        **overrides,
+    }
+    trainer = make_trainer(
+        model,
+        out,
+        trainer_class=batch.wrap(host),
+        config_class=FastGRPOConfig if issubclass(host, FastGRPOTrainer) else GRPOConfig,
+        reward=batch.reward,
+        dataset=text_rows(len(batch.texts)),
+        gradients=True,
+        **given,
+    )
+    moved_policy(trainer)
+    trainer.train()
+    return trainer.recorder.gradients
+
+
+def assert_same(found: list[Gradients], wanted: list[Gradients]) -> None:
+    assert len(found) == len(wanted) == 2
+    assert largest_difference(wanted[0], wanted[1]) > 1e-2
+    assert largest_difference(found[0], wanted[0]) < 1e-5
+    assert largest_difference(found[1], wanted[1]) < 1e-5
+
+
+class OnlyKept(GRPOTrainer):
+    """Plain TRL on a given choice of rows, as one micro-batch: what "kept" has to equal."""
+
+    rows: np.ndarray[Any, Any]
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)
+        kept = select_rows(output, self.rows)
+        mask = kept["completion_mask"]
+        kept["num_items_in_batch"] = mask.sum().to(output["num_items_in_batch"])
+        return kept
+
+
+def kept_rows(batch: Fixed) -> np.ndarray[Any, Any]:
+    """Seeds by hand: the first of each reward in each group (no text here is that different)."""
+    rows = []
+    for index, group in enumerate(batch.rewards):
+        rows += sorted({4 * index + group.index(r) for r in group})
+    return np.array(sorted(rows))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize(("loss_type", "level"), LOSSES)
+def test_kept_is_the_mean_over_kept_rows(
+    text_model: str, out: str, loss_type: str, level: str, beta: float
+) -> None:
+    batch = random_batch()
+    given = {"loss_type": loss_type, "importance_sampling_level": level, "beta": beta}
+    OnlyKept.rows = kept_rows(batch)
+    wanted = two_updates(text_model, out, batch, OnlyKept, **given)
+    assert len(OnlyKept.rows) == 9
+    for accumulation, size in ((1, 16), (2, 8), (4, 4)):
+        found = two_updates(
+            text_model,
+            out,
+            batch,
+            FastGRPOTrainer,
+            similarity_threshold=0.0,
+            gradient_accumulation_steps=accumulation,
+            steps_per_generation=accumulation,
+            per_device_train_batch_size=size,
+            **given,
+        )
+        assert_same(found, wanted)
+
+
+def test_the_comparison_can_fail(text_model: str, out: str) -> None:
+    batch = random_batch(same_texts=True)
+    full = two_updates(text_model, out, batch, GRPOTrainer)
+    kept = two_updates(text_model, out, batch, FastGRPOTrainer)
+    assert largest_difference(kept[0], full[0]) > 1e-2
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize(("loss_type", "level"), LOSSES)
+def test_exact_is_the_full_batch_where_texts_repeat(
+    text_model: str, out: str, loss_type: str, level: str, beta: float
+) -> None:
+    batch = random_batch(same_texts=True)
+    given = {"loss_type": loss_type, "importance_sampling_level": level, "beta": beta}
+    wanted = two_updates(text_model, out, batch, GRPOTrainer, **given)
+    for accumulation, size in ((1, 16), (4, 4)):
+        found = two_updates(
+            text_model,
+            out,
+            batch,
+            FastGRPOTrainer,
+            weighting="exact",
+            gradient_accumulation_steps=accumulation,
+            steps_per_generation=accumulation,
+            per_device_train_batch_size=size,
+            **given,
+        )
+        assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+def test_exact_averages_to_the_full_batch(
+    text_model: str, out: str, loss_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over every way to draw the seeds, weighted by its probability, with texts that differ."""
+    rewards = [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
+    shared, other = [40, 41, 42], [90, 91, 92, 93]
+    texts = [[shared, other, [40, 41, 50], [100, 101]], [[7, 8], [7, 9], [60, 61], [61, 62, 63]]]
+    texts = [[[20 + token for token in text] for text in group] for group in texts]
+    batch = Fixed(texts, rewards)
+    given = {
+        "loss_type": loss_type,
+        "beta": 0.3,
+        "per_device_train_batch_size": 8,
+        "num_iterations": 1,
+        "max_steps": 1,
+    }
+    (wanted,) = two_updates(text_model, out, batch, GRPOTrainer, **given)
+    # Buckets: {0, 2, 3} and {1} of the first group, {0, 1} and {2, 3} of the second.
+    draws = [(a, b, c) for a in (0, 2, 3) for b in (4, 5) for c in (6, 7)]
+    total: Gradients = {name: torch.zeros_like(value) for name, value in wanted.items()}
+    reached = set()
+    for first, second, third in draws:
+        positions = np.array([[0, 2, 3].index(first), 0, second - 4, third - 6])
+        # Buckets come in ascending advantage: zeros before ones.
+        monkeypatch.setattr(GroupDraws, "positions", lambda *_, drawn=positions: drawn)
+        (found,) = two_updates(text_model, out, batch, FastGRPOTrainer, weighting="exact", **given)
+        reached.add(tuple(round(float(v.sum()), 6) for v in found.values()))
+        for name, value in found.items():
+            total[name] += value / len(draws)
+    assert len(reached) > 1
+    assert largest_difference(total, wanted) < 1e-5
