@@ -107,6 +107,13 @@ class FastRLMixin(ResumableMixin):
 
     # -- generation, rewards, pruning -------------------------------------------------------
 
+    def _tokenize_prompts(self, prompts: Any) -> Any:
+        """TRL's; rows without a picture get an empty list, where its None makes processors fail."""
+        prompt_ids, images, multimodal_fields = super()._tokenize_prompts(prompts)
+        if images is not None:
+            images = [pictures or [] for pictures in images]
+        return prompt_ids, images, multimodal_fields
+
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's, timed."""
         with self._phase("generate"):

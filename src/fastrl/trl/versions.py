@@ -17,6 +17,7 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
     "_prepare_inputs": ("generation_batch",),
     "_generate_and_score_completions": ("inputs",),
     "_generate": ("prompts",),
+    "_tokenize_prompts": ("prompts",),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_get_per_token_logps_and_entropies": (
         "model",
@@ -34,7 +35,26 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
     "evaluate": ("eval_dataset",),
     "_save_checkpoint": ("model", "trial"),
     "_load_optimizer_and_scheduler": ("checkpoint",),
+    "_get_train_sampler": ("dataset",),
+    "_get_output_dir": ("trial",),
 }
+# What the mixin reads or writes on a trainer whose `__init__` has run; the canary test builds one.
+TRAINER_ATTRIBUTES = (
+    "_buffered_inputs",
+    "_logs",
+    "_metrics",
+    "_step",
+    "accelerator",
+    "aux_loss_enabled",
+    "beta",
+    "loss_type",
+    "num_generations",
+    "num_iterations",
+    "pad_to_multiple_of",
+    "ref_model",
+    "reward_func_names",
+    "reward_weights",
+)
 UTILITY_SEAMS = {
     "split_pixel_values_by_grid": ("batch",),
     "unsplit_pixel_values_by_grid": ("batch",),
