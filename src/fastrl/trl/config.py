@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trl import GRPOConfig
-
 from fastrl.core import (
     DifferentialPruning,
     KeepAll,
@@ -14,6 +12,8 @@ from fastrl.core import (
     RandomPruning,
     TopAdvantagePruning,
 )
+from fastrl.core.validation import is_int, is_number
+from trl import GRPOConfig
 
 PRUNE_RULES = ("differential", "top_advantage", "max_variance", "random", "none")
 WEIGHTINGS = ("kept", "exact")
@@ -78,12 +78,11 @@ class FastRLArguments:
             problems.append(
                 f"prune_rule = {self.prune_rule!r}: expected one of {', '.join(PRUNE_RULES)}"
             )
-        if not 0 <= self.similarity_threshold <= 1:
-            problems.append(
-                f"similarity_threshold = {self.similarity_threshold!r}: expected a number in [0, 1]"
-            )
-        if not 0 < self.keep_fraction <= 1:
-            problems.append(f"keep_fraction = {self.keep_fraction!r}: expected a number in (0, 1]")
+        threshold, fraction = self.similarity_threshold, self.keep_fraction
+        if not is_number(threshold) or not 0 <= threshold <= 1:
+            problems.append(f"similarity_threshold = {threshold!r}: expected a number in [0, 1]")
+        if not is_number(fraction) or not 0 < fraction <= 1:
+            problems.append(f"keep_fraction = {fraction!r}: expected a number in (0, 1]")
         if self.weighting not in WEIGHTINGS:
             problems.append(f"weighting = {self.weighting!r}: expected 'kept' or 'exact'")
         elif self.weighting == "exact" and self.prune_rule in ("top_advantage", "max_variance"):
@@ -91,14 +90,20 @@ class FastRLArguments:
                 f"weighting = 'exact' does not exist for prune_rule = {self.prune_rule!r}, which "
                 "always leaves the same rollouts out; use weighting='kept'"
             )
-        if self.min_generations < 2:
-            problems.append(
-                f"min_generations = {self.min_generations!r}: a group needs at least 2 rollouts"
-            )
-        if self.steps_per_epoch is not None and self.steps_per_epoch < 1:
-            problems.append(f"steps_per_epoch = {self.steps_per_epoch!r}: expected at least 1")
-        if self.start_step < 0:
-            problems.append(f"start_step = {self.start_step!r}: expected 0 or more")
+        return problems + self._count_problems()
+
+    def _count_problems(self) -> list[str]:
+        problems = []
+        for name, least in (("min_generations", 2), ("steps_per_epoch", 1), ("start_step", 0)):
+            value = getattr(self, name)
+            if name == "steps_per_epoch" and value is None:
+                continue
+            if not is_int(value) or value < least:
+                problems.append(f"{name} = {value!r}: expected an integer of at least {least}")
+        for name in ("drop_uninformative", "adaptive_rollouts"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                problems.append(f"{name} = {value!r}: expected true or false")
         return problems
 
     def __post_init__(self) -> None:
@@ -107,7 +112,11 @@ class FastRLArguments:
             super_post_init()
         problems = self.fastrl_problems()
         num_generations = getattr(self, "num_generations", None)
-        if num_generations is not None and self.min_generations > num_generations:
+        if (
+            num_generations is not None
+            and is_int(self.min_generations)
+            and self.min_generations > num_generations
+        ):
             problems.append(
                 f"min_generations = {self.min_generations!r}: more than "
                 f"num_generations = {num_generations!r}"

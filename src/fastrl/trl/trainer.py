@@ -53,7 +53,8 @@ class FastRLMixin(ResumableMixin):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         check_seams(GRPOTrainer, trl.trainer.utils)
-        config = given_argument(super().__init__, "args", args, kwargs)
+        behind = type(self).__mro__[type(self).__mro__.index(ResumableMixin) + 1 :]
+        config = given_argument(behind, "args", args, kwargs)
         if config is None:
             config = kwargs["args"] = FastGRPOConfig(output_dir="fastrl-output")
         if not isinstance(config, FastRLArguments):
@@ -63,7 +64,7 @@ class FastRLMixin(ResumableMixin):
             )
         self._rule = build_rule(config)
         if self._prunes:
-            dataset = given_argument(super().__init__, "train_dataset", args, kwargs)
+            dataset = given_argument(behind, "train_dataset", args, kwargs)
             raise_run_problems(run_problems(config, dataset))
         self.rollout_observers: list[Callable[[GenerationRecord], None]] = []
         self._deferring = False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from datasets import IterableDataset
-from trl import GRPOTrainer
 
 from fastrl.trl.weighting import KNOWN_LOSSES
+from trl import GRPOTrainer
 
 
 def bypassed_overrides(trainer_class: type) -> list[str]:
@@ -24,15 +24,26 @@ def bypassed_overrides(trainer_class: type) -> list[str]:
 
 
 def given_argument(
-    function: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    classes: Iterable[type], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The value that a call would hand to the parameter `name`, by place or by name; else None."""
+    """What a construction hands to the parameter `name`, by name or by place; None if nothing.
+
+    Args:
+        classes: the classes whose `__init__` run, first to last; those that pass on `*args` do
+            not say what comes where, so the first that names the parameter decides.
+        name: the parameter.
+        args, kwargs: of the construction, without self.
+    """
     if name in kwargs:
         return kwargs[name]
-    parameters = inspect.signature(function).parameters
-    if name not in parameters:
-        return None
-    return inspect.signature(function).bind_partial(*args).arguments.get(name)
+    for owner in classes:
+        if "__init__" not in vars(owner):
+            continue
+        signature = inspect.signature(vars(owner)["__init__"])
+        parameter = signature.parameters.get(name)
+        if parameter is not None and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            return signature.bind_partial(None, *args).arguments.get(name)
+    return None
 
 
 def raise_run_problems(problems: list[str]) -> None:
