@@ -236,3 +236,32 @@ def test_exact_averages_to_the_full_batch(
             total[name] += value / len(draws)
     assert len(reached) > 1
     assert largest_difference(total, wanted) < 1e-5
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "bnpo", "dapo"])
+@pytest.mark.parametrize("windows", [2, 4])
+def test_exact_updates_average_to_the_full_batch(
+    text_model: str, out: str, loss_type: str, windows: int
+) -> None:
+    """With a frozen policy: the mean over the updates of a generation batch."""
+    batch = random_batch(same_texts=True)
+    given = {"loss_type": loss_type, "beta": 0.3, "num_iterations": 1, "learning_rate": 0.0}
+    (wanted,) = two_updates(text_model, out, batch, GRPOTrainer, max_steps=1, **given)
+    found = two_updates(
+        text_model,
+        out,
+        batch,
+        FastGRPOTrainer,
+        weighting="exact",
+        steps_per_generation=4,
+        gradient_accumulation_steps=4 // windows,
+        per_device_train_batch_size=4,
+        max_steps=windows,
+        **given,
+    )
+    assert len(found) == windows
+    total = {
+        name: sum(gradients[name] for gradients in found) / windows  # type: ignore[misc]
+        for name in wanted
+    }
+    assert largest_difference(total, wanted) < 1e-5

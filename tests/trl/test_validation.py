@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from datasets import IterableDataset
-from tiny_runs import make_trainer, settings, text_rows
-from transformers import TrainingArguments
+from tiny_runs import make_trainer, settings, text_rows, token_reward, vision_rows
+from transformers import AutoProcessor, TrainingArguments
 
-from fastrl.trl import FastGRPOConfig
+from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 from fastrl.trl.validation import given_argument, run_problems
 from trl import GRPOTrainer
 
@@ -34,6 +34,8 @@ def test_an_ordinary_run_has_no_problems(out: str) -> None:
         ({"entropy_coef": 0.1}, "entropy bonus"),
         ({"use_adaptive_entropy": True}, "entropy bonus"),
         ({"weighting": "exact", "top_entropy_quantile": 0.5}, "top_entropy_quantile = 0.5"),
+        ({"fp16": True, "drop_uninformative": True}, "fp16 = True"),
+        ({"fp16": True, "weighting": "exact"}, "fp16 = True"),
         (
             {"gradient_accumulation_steps": 3, "steps_per_generation": 4},
             "steps_per_generation = 4 and gradient_accumulation_steps = 3",
@@ -102,6 +104,19 @@ def test_a_mixture_of_experts_loss_is_refused(
     monkeypatch.setattr(GRPOTrainer, "__init__", as_if_mixture)
     with pytest.raises(ValueError, match="auxiliary loss"):
         make_trainer(text_model, out)
+
+
+def test_a_processor_that_pads_on_the_right_is_refused(vision_model: str, out: str) -> None:
+    processor = AutoProcessor.from_pretrained(vision_model)
+    processor.tokenizer.padding_side = "right"
+    with pytest.raises(ValueError, match="pads on the right"):
+        FastGRPOTrainer(
+            model=vision_model,
+            reward_funcs=token_reward,
+            args=config(out),
+            train_dataset=vision_rows(4),
+            processing_class=processor,
+        )
 
 
 class Named:

@@ -42,6 +42,10 @@ def test_trainer_attributes(text_model: str, out: str) -> None:
     assert trainer._logs.keys() >= {"images", "prompt", "completion", "rewards", "advantages"}
     assert trainer._logs["extra"]["anything"].maxlen == trainer.args.generation_batch_size
     assert trainer._metrics["train"]["anything"] == []
+    sampler = trainer._get_train_sampler()
+    assert type(sampler) is trl.trainer.utils.RepeatSampler
+    assert (sampler.num_samples, sampler.shuffle) == (8, True)
+    assert sampler.generator.initial_seed() == trainer.args.seed
 
 
 def test_every_seam_is_in_place() -> None:

@@ -66,10 +66,9 @@ def checkpoint_step(folder: Path) -> int:
     """
     path = folder / TRAINER_STATE_NAME
     try:
-        step = json.loads(path.read_text())["global_step"]
-    except (OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        return int(json.loads(path.read_text())["global_step"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path} cannot be read ({error!r}): the checkpoint is not complete; resume from an "
             "earlier one."
         ) from error
-    return int(step)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl.trainer.utils import RepeatSampler
 
 from fastrl.core import AdaptiveRollouts, KeepAll, PruningRule
 from fastrl.trl.checkpoints import STATE_NAME, checkpoint_step, read_state, write_state
@@ -102,7 +103,8 @@ class ResumableMixin(Host):  # type: ignore[misc]
         checkpoint brings it forward.
         """
         sampler = self._train_sampler
-        if sampler is None or not sampler.shuffle or self.args.ignore_data_skip:
+        # A sampler of the user's own is the user's to bring forward.
+        if type(sampler) is not RepeatSampler or not sampler.shuffle or self.args.ignore_data_skip:
             return
         for _ in range(int(self.state.epoch or 0)):
             torch.randperm(sampler.num_samples, generator=sampler.generator)

@@ -54,12 +54,19 @@ def raise_run_problems(problems: list[str]) -> None:
 
 def model_problems(trainer: GRPOTrainer) -> list[str]:
     """What pruning cannot do with the model of a trainer whose `__init__` has run."""
+    problems = []
     if trainer.aux_loss_enabled:
-        return [
+        problems.append(
             "a mixture-of-experts auxiliary loss: its mean over unequal micro-batches is not "
             "defined here; set router_aux_loss_coef=0, or prune_rule='none'"
-        ]
-    return []
+        )
+    if trainer._is_vlm and trainer._tokenizer.padding_side != "left":
+        # TRL pads prompts on the left, but takes mm_token_type_ids as the processor padded them.
+        problems.append(
+            f"the processor pads on the {trainer._tokenizer.padding_side}, which puts picture "
+            "tokens in the wrong place; set processing_class.tokenizer.padding_side = 'left'"
+        )
+    return problems
 
 
 def run_problems(args: Any, train_dataset: Any) -> list[str]:
@@ -100,6 +107,11 @@ def run_problems(args: Any, train_dataset: Any) -> list[str]:
         problems.append(
             f"top_entropy_quantile = {args.top_entropy_quantile} with weighting = 'exact': the "
             "quantile would be that of the kept tokens; set it to 1.0, or weighting='kept'"
+        )
+    if args.fp16 and (args.weighting == "exact" or args.drop_uninformative):
+        problems.append(
+            "fp16 = True with weighting = 'exact' or drop_uninformative: an update may have no "
+            "rows, and its gradient scaler cannot skip a step; set bf16=True"
         )
     problems += _checkpoint_problems(args)
     if args.adaptive_rollouts:

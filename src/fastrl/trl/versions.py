@@ -41,9 +41,11 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
 # What the mixin reads or writes on a trainer whose `__init__` has run; the canary test builds one.
 TRAINER_ATTRIBUTES = (
     "_buffered_inputs",
+    "_is_vlm",
     "_logs",
     "_metrics",
     "_step",
+    "_tokenizer",
     "accelerator",
     "aux_loss_enabled",
     "beta",
@@ -58,6 +60,7 @@ TRAINER_ATTRIBUTES = (
 UTILITY_SEAMS = {
     "split_pixel_values_by_grid": ("batch",),
     "unsplit_pixel_values_by_grid": ("batch",),
+    "RepeatSampler": ("data_source", "shuffle", "seed"),
     "use_adapter": ("model", "adapter_name"),
 }
 

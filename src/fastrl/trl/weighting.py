@@ -90,8 +90,17 @@ def weigh_gradient(values_RT: torch.Tensor, weights_R: torch.Tensor | None) -> t
     A rollout's loss (policy term and KL alike) depends on the weights of the model only through
     its own log-probs. Scaling their gradient therefore weighs the whole per-rollout loss, whatever
     the host's loss does with them and however it takes its mean.
+
+    Args:
+        values_RT: (R, T) log-probs; returned as they are without gradients or weights.
+        weights_R: (R,) factors, or None where all are 1.
     """
     if weights_R is None or not values_RT.requires_grad:
         return values_RT
-    excess_R1 = (weights_R - 1).to(values_RT.dtype).unsqueeze(1)
-    return values_RT + excess_R1 * (values_RT - values_RT.detach())
+    factors_R1 = weights_R.to(values_RT).unsqueeze(1)
+    # A view, so that nobody else's use of the same tensor is weighed.
+    weighed_RT = values_RT.view_as(values_RT)
+    weighed_RT.register_hook(  # type: ignore[no-untyped-call]
+        lambda gradient_RT: gradient_RT * factors_R1
+    )
+    return weighed_RT
