@@ -53,6 +53,14 @@ def test_each_problem_is_told_with_a_remedy(out: str, overrides: dict[str, Any],
     assert any(word in problem for word in ("set ", "use ", "make ", "multiple", "switch"))
 
 
+@pytest.mark.parametrize("name", ["deepspeed", "fsdp"])
+def test_sharded_training_is_refused(out: str, name: str) -> None:
+    args = config(out)
+    setattr(args, name, "something")
+    (problem,) = run_problems(args, text_rows())
+    assert "deepspeed or fsdp" in problem
+
+
 def test_an_unknown_loss(out: str) -> None:
     args = config(out)
     args.loss_type = "brand_new"

@@ -50,8 +50,8 @@ class FastRLArguments:
     )
     weighting: str = _setting(  # type: ignore[assignment]
         "kept",
-        "'kept': every kept rollout counts 1 (published). 'exact': the pruned loss's gradient equals "
-        "the full batch's in expectation (the logged loss is that of the kept rollouts).",
+        "'kept': every kept rollout counts 1 (published). 'exact': the gradient equals the full "
+        "batch's in expectation (the logged loss is still that of the kept rows).",
     )
     drop_uninformative: bool = _setting(  # type: ignore[assignment]
         False, "Drop groups whose rollouts all have advantage zero."

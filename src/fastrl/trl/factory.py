@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import trl.trainer.utils
-from trl import GRPOTrainer
 
 from fastrl.trl.trainer import FastRLMixin
 from fastrl.trl.validation import bypassed_overrides
 from fastrl.trl.versions import check_seams
+from trl import GRPOTrainer
 
 
 def with_fastrl(trainer_class: type) -> type:
@@ -16,6 +16,9 @@ def with_fastrl(trainer_class: type) -> type:
     Args:
         trainer_class: TRL's GRPOTrainer or a subclass. Its config must carry FastRL's fields:
             use `FastGRPOConfig`, or mix `FastRLArguments` into your own config class.
+
+    Log-probs are computed after pruning: an override of `_generate_and_score_completions` finds
+    neither the old nor the reference ones in the batch that `super()` returns.
 
     Returns:
         A subclass of both; checkpoints it writes load without FastRL. A class that prunes already

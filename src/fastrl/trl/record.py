@@ -79,7 +79,7 @@ def as_text(messages: Any) -> str:
         content = message.get("content") or ""
         if not isinstance(content, str):
             content = "".join(
-                "<image>" if part.get("type") == "image" else str(part.get("text", ""))
+                "<image>" if part.get("type") == "image" else str(part.get("text") or "")
                 for part in content
             )
         turns.append(content)

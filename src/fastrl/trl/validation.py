@@ -82,6 +82,11 @@ def run_problems(args: Any, train_dataset: Any) -> list[str]:
             f"{args.world_size} processes: this version prunes on one process; "
             "launch one, or set prune_rule='none'"
         )
+    if args.deepspeed or args.fsdp:
+        problems.append(
+            "deepspeed or fsdp: this version skips micro-batches without rows, which their "
+            "backward cannot; switch them off, or set prune_rule='none'"
+        )
     if args.use_vllm:
         problems.append(
             "use_vllm = True: this version prunes with transformers generation; set "
