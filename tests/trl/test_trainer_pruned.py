@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from peft import LoraConfig
 from test_normalisation import random_batch, two_updates
 from tiny_runs import (
     QUESTIONS,
     Recorder,
     largest_difference,
     make_trainer,
-    text_rows,
-    vision_rows,
     weights_of,
 )
 
@@ -152,91 +148,6 @@ def test_updates_get_equal_shares(text_model: str, out: str, windows: int) -> No
     assert sums.max() - sums.min() <= 40
 
 
-def test_metrics_of_a_batch_worked_out_by_hand(text_model: str, out: str) -> None:
-    """Groups: no contrast; 2 + 2; 1 + 3; 4 levels. Kept 1 + 2 + 2 + 4 = 9, refilled to 10."""
-    rewards = [1.0] * 4 + [0.0, 1.0, 0.0, 1.0] + [0.0, 0.0, 0.0, 2.0] + [0.0, 1.0, 2.0, 3.0]
-    trainer = make_trainer(
-        text_model,
-        out,
-        reward=lambda completions, **kwargs: rewards,
-        similarity_threshold=0.0,
-        max_steps=2,
-        logging_steps=2,
-    )
-    records: list[GenerationRecord] = []
-    trainer.rollout_observers.append(records.append)
-    trainer.train()
-    logged = trainer.recorder.logs[0]
-    assert logged["fastrl/generated"] == 16
-    assert logged["fastrl/kept_before_refill"] == 9
-    assert logged["fastrl/kept"] == 10
-    assert logged["fastrl/kept_per_prompt"] == 2.5
-    assert logged["fastrl/max_kept_per_prompt"] == 4
-    assert logged["fastrl/num_generations"] == 4
-    assert logged["fastrl/groups_without_contrast"] == 0.25
-    assert logged["fastrl/reward"] == pytest.approx(np.mean(rewards)) == logged["reward"]
-    assert logged["fastrl/skipped_updates"] == 0
-    (record,) = records
-    assert record.reward_N.tolist() == rewards
-    assert record.rewards["<lambda>"].tolist() == rewards
-    assert record.step == record.generation_step == 0
-    groups = np.array(rewards).reshape(4, 4)
-    spread = groups.std(axis=1, ddof=1, keepdims=True)
-    wanted = (groups - groups.mean(axis=1, keepdims=True)) / (spread + 1e-4)
-    assert record.advantages_N == pytest.approx(wanted.ravel(), abs=1e-5)
-    assert len(record.prompts) == len(record.completions) == 16
-    assert record.prompts[0] == record.prompts[3] != record.prompts[4]
-    seeds = [0, 4, 5, 8, 11, 12, 13, 14, 15]
-    assert np.flatnonzero(record.selection.reason == "seed").tolist() == seeds
-    assert record.kept_N.sum() == 10
-
-
-class WallClock(Recorder):
-    """The time from the beginning of training to the last log of a step."""
-
-    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-        self.begin = time.perf_counter()
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.end = time.perf_counter()
-
-
-def test_phase_times_add_up_and_tell_evaluation_apart(text_model: str, out: str) -> None:
-    def slow(completions: Any, **kwargs: Any) -> list[float]:
-        time.sleep(0.05)
-        return [float(i % 3) for i in range(len(completions))]
-
-    wall = WallClock()
-    trainer = make_trainer(
-        text_model,
-        out,
-        reward=slow,
-        callbacks=[wall],
-        beta=0.1,
-        eval_dataset=text_rows(4),
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="steps",
-        save_steps=2,
-        per_device_eval_batch_size=8,
-        max_steps=6,
-    )
-    trainer.train()
-    phases: dict[str, list[float]] = {}
-    for entry in trainer.recorder.logs:
-        for key, value in entry.items():
-            if key.startswith("fastrl/time/"):
-                phases.setdefault(key.removeprefix("fastrl/time/"), []).append(value)
-    wanted = {"generate", "reward", "prune", "old_logps", "ref_logps", "update", "other"}
-    assert phases.keys() == wanted | {"evaluate", "checkpoint"}
-    assert min(value for values in phases.values() for value in values) >= 0
-    assert len(phases["update"]) == 3  # one a generation batch
-    assert 0.15 <= sum(phases["reward"]) < 0.4  # without the 10 batches of evaluations
-    assert sum(phases["evaluate"]) > 10 * 0.05
-    total = sum(sum(values) for values in phases.values())
-    assert total == pytest.approx(wall.end - wall.begin, rel=0.02)
-
-
 def test_nothing_left_leaves_the_weights_alone(text_model: str, out: str) -> None:
     calls = []
 
@@ -314,167 +225,6 @@ def test_masked_truncated_completions(text_model: str, out: str) -> None:
     assert all(np.isfinite(trainer.recorder.values("loss")))
 
 
-@pytest.mark.parametrize("pictures", [(1, 0, 2, 0), (0, 0, 0, 1)])
-@pytest.mark.parametrize("weighting", ["kept", "exact"])
-def test_vision_rows_keep_their_own_pixels(
-    vision_model: str, out: str, pictures: tuple[int, ...], weighting: str
-) -> None:
-    """The log-probs of pruned micro-batches equal those of the same rows in the whole batch."""
-    trainer = make_trainer(
-        vision_model,
-        out,
-        dataset=vision_rows(8, pictures),
-        beta=0.1,
-        weighting=weighting,
-        learning_rate=1e-3,
-        shuffle_dataset=False,
-        max_steps=6,
-    )
-    checked = []
-    original_score = trainer._generate_and_score_completions
-    original_split = trainer._new_micro_batches
-    whole: dict[str, Any] = {}
-
-    def score(inputs: Any) -> Any:
-        output = original_score(inputs)
-        with torch.no_grad():
-            logps, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-                trainer,
-                trainer.model,
-                torch.cat([output["prompt_ids"], output["completion_ids"]], dim=1),
-                torch.cat([output["prompt_mask"], output["completion_mask"]], dim=1),
-                output["completion_ids"].shape[1],
-                **{
-                    key: output[key]
-                    for key in ("pixel_values", "image_grid_thw", "num_images", "mm_token_type_ids")
-                    if key in output
-                },
-            )
-        whole["logps"], whole["batch"] = logps, output
-        return output
-
-    def split(batch: Any) -> Any:
-        micro_batches = original_split(batch)
-        for micro in micro_batches:
-            if not micro[SHARE_KEY].rows:
-                continue
-            for row, logps in enumerate(micro["old_per_token_logps"]):
-                mask = micro["completion_mask"][row].bool()
-                candidates = [
-                    whole["logps"][index][: len(logps)][mask]
-                    for index in range(len(whole["logps"]))
-                    if whole["batch"]["completion_ids"][index][: len(logps)][mask].tolist()
-                    == micro["completion_ids"][row][mask].tolist()
-                ]
-                gaps = [float((logps[mask] - c).abs().max()) for c in candidates]
-                checked.append(min(gaps))
-        return micro_batches
-
-    trainer._generate_and_score_completions = score
-    trainer._new_micro_batches = split
-    trainer.train()
-    assert len(checked) > 10
-    assert max(checked) < 1e-4
-    assert all(np.isfinite(trainer.recorder.values("loss")))
-
-
-def test_vision_with_nothing_left(vision_model: str, out: str) -> None:
-    trainer = make_trainer(
-        vision_model,
-        out,
-        dataset=vision_rows(4),
-        reward=lambda completions, **kwargs: [1.0] * len(completions),
-        drop_uninformative=True,
-        max_steps=2,
-    )
-    before = weights_of(trainer)
-    trainer.train()
-    assert largest_difference(weights_of(trainer), before) == 0.0
-
-
-def test_lora_reference_is_the_policy_without_its_adapter(
-    text_model: str, out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was deferred equals what TRL computes at the same moment on the full batch."""
-    lora = LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-    trainer = make_trainer(text_model, out, beta=0.1, peft_config=lora, max_steps=2)
-    assert trainer.ref_model is None
-    batches: list[Any] = []
-    original = trainer._new_micro_batches
-    trainer._new_micro_batches = lambda batch: batches.append(original(batch)) or batches[-1]
-    trainer.train()
-    checked = 0
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    for micro in batches[0]:
-        if not micro[SHARE_KEY].rows:
-            continue
-        ids = torch.cat([micro["prompt_ids"], micro["completion_ids"]], dim=1)
-        mask = torch.cat([micro["prompt_mask"], micro["completion_mask"]], dim=1)
-        with torch.no_grad(), model.disable_adapter():
-            wanted, _, _ = GRPOTrainer._get_per_token_logps_and_entropies(
-                trainer, model, ids, mask, micro["completion_ids"].shape[1]
-            )
-        used = micro["completion_mask"].bool()
-        assert torch.allclose(micro["ref_per_token_logps"][used], wanted[used], atol=1e-6)
-        gap = (micro["old_per_token_logps"] - micro["ref_per_token_logps"])[used].abs().max()
-        assert gap > 1e-4  # the adapter does something
-        checked += micro[SHARE_KEY].rows
-    assert checked
-    assert sum(trainer.recorder.values("fastrl/time/ref_logps")) > 0
-
-
-def test_gradient_checkpointing_changes_nothing(text_model: str, out: str) -> None:
-    runs = []
-    for checkpointing in (False, True):
-        trainer = make_trainer(
-            text_model, out, beta=0.1, weighting="exact", gradient_checkpointing=checkpointing
-        )
-        trainer.train()
-        runs.append(weights_of(trainer))
-    assert largest_difference(*runs) < 1e-6
-
-
-def test_evaluation_in_between_changes_nothing_but_chance(text_model: str, out: str) -> None:
-    """Evaluation inside a generation batch leaves the buffered rows and their metrics alone."""
-    trainer = make_trainer(
-        text_model,
-        out,
-        eval_dataset=text_rows(2),
-        eval_strategy="steps",
-        eval_steps=1,
-        max_steps=2,
-    )
-    trainer.train()
-    alone = make_trainer(text_model, out, max_steps=2)
-    alone.train()
-    assert largest_difference(weights_of(trainer), weights_of(alone)) == 0.0
-    evaluated = [entry for entry in trainer.recorder.logs if "eval_loss" in entry]
-    assert len(evaluated) == 2
-    assert not any(key.startswith("eval_fastrl/") for entry in evaluated for key in entry)
-
-
-def test_bf16(text_model: str, out: str) -> None:
-    for weighting in ("kept", "exact"):
-        trainer = make_trainer(text_model, out, bf16=True, beta=0.1, weighting=weighting)
-        before = weights_of(trainer)
-        trainer.train()
-        assert all(np.isfinite(trainer.recorder.values("loss")))
-        assert largest_difference(weights_of(trainer), before) > 1e-4
-
-
-@pytest.mark.slow
-def test_torch_compile(text_model: str, out: str) -> None:
-    eager = make_trainer(text_model, out, max_steps=2, max_completion_length=4)
-    eager.train()
-    compiled = make_trainer(
-        text_model, out, max_steps=2, max_completion_length=4, torch_compile=True
-    )
-    compiled.train()
-    assert compiled.recorder.values("loss") == pytest.approx(
-        eager.recorder.values("loss"), abs=1e-4
-    )
-
-
 def test_the_same_seed_gives_the_same_run(text_model: str, out: str) -> None:
     runs = []
     for _ in range(2):
@@ -501,13 +251,6 @@ def test_generation_is_as_without_pruning(text_model: str, out: str) -> None:
         trainer.train()
         texts.append(records[0].completions)
     assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize("rule", ["top_advantage", "max_variance", "random"])
-def test_other_rules_keep_their_fraction(text_model: str, out: str, rule: str) -> None:
-    trainer = make_trainer(text_model, out, prune_rule=rule, keep_fraction=0.5, max_steps=2)
-    trainer.train()
-    assert trainer.recorder.values("fastrl/kept") == [8.0]
 
 
 def test_row_order_does_not_matter(text_model: str, out: str) -> None:
