@@ -86,10 +86,17 @@ def _train(console: Console, name: str, run: Any, config: Any, dry_run: bool, re
             f"output_dir = {config.output_dir!r} holds a run already: go on with --resume, or "
             "choose another with --output_dir."
         )
+    existed = job.folder.path.exists()
     job.build()
     if dry_run:
         console.print(yaml.safe_dump(job.resolved(), sort_keys=False), highlight=False)
+        if not existed:
+            job.folder.path.rmdir()  # the trainer makes its output folder as soon as it is built
         return
+    if resume and job.folder.is_used():
+        problems = job.resume_problems()
+        if problems:
+            raise ValueError("--resume: " + "; ".join(problems) + ". Give the same settings.")
     console.print(summary_table(job.execute(resume)))
     console.print(f"Everything is in {Path(config.output_dir).resolve()}", soft_wrap=True)
 

@@ -148,3 +148,22 @@ def test_errors_name_the_field_and_the_remedy() -> None:
     result = CliRunner().invoke(app, ["train", "--max_step", "3"])
     assert result.exit_code == 2
     assert "did you mean 'max_steps'?" in result.stderr
+
+
+@pytest.mark.slow
+def test_resuming_a_finished_run_shows_it_again(finished: tuple[Path, str]) -> None:
+    folder, output = finished
+    before = (folder / "metrics.jsonl").read_bytes()
+    again = run("--output_dir", str(folder), "--resume")
+    table = output[output.index("┌") : output.index("└")]
+    assert table in again
+    assert (folder / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_resuming_with_other_settings_is_refused(finished: tuple[Path, str]) -> None:
+    folder, _ = finished
+    words = ["--output_dir", str(folder), "--resume", "--beta", "0.5"]
+    done = subprocess.run(command(*words), capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "beta = 0.5, the run was started with 0.01" in done.stderr

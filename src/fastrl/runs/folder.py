@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
 from fastrl.trl import GenerationRecord
 from fastrl.trl.checkpoints import checkpoint_step, read_state
@@ -38,6 +39,23 @@ class RunFolder:
     def create(self) -> None:
         """Make the folder and what hangs below it."""
         self.rollouts_path.mkdir(parents=True, exist_ok=True)
+
+    # -- config -----------------------------------------------------------------------------
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write the resolved configuration; from then on the folder is in use."""
+
+        def write(content: dict[str, Any], path: Path) -> None:
+            path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+        write_whole(write, config, self.config_path)
+
+    def read_config(self) -> dict[str, Any]:
+        """What `config.yaml` holds; empty before there is one."""
+        if not self.config_path.exists():
+            return {}
+        content: dict[str, Any] = yaml.safe_load(self.config_path.read_text())
+        return content
 
     # -- metrics ----------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 TOY = "toy"
 # Fields that a config computes for itself; read back from YAML they would contradict each other.
 DERIVED_FIELDS = ("generation_batch_size", "logging_dir")
+# What a resumed run may change: where it lies and what is kept of it, not what it learns.
+FREE_ON_RESUME = ("output_dir", "save_total_limit", "log_rollouts", "disable_tqdm")
 
 
 class Job:
@@ -84,11 +86,15 @@ class Job:
 
     def execute(self, resume: bool) -> dict[str, Any]:
         """Train from the start or from the last complete checkpoint; returns the summary."""
+        if resume:
+            finished = self._finished_summary()
+            if finished is not None:
+                return finished
         self.folder.create()
         checkpoint = self.folder.last_complete_checkpoint() if resume else None
         self.folder.rewind(checkpoint)
         if not (resume and self.folder.is_used()):
-            self.folder.config_path.write_text(yaml.safe_dump(self.resolved(), sort_keys=False))
+            self.folder.write_config(self.resolved())
         before = self.folder.read_summary().get("before") if checkpoint else None
         if before is None:
             before = self._score("before")
@@ -106,6 +112,21 @@ class Job:
         return self.folder.update_summary(
             after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self._totals()
         )
+
+    def resume_problems(self) -> list[str]:
+        """Settings that differ from those of the run that is to be taken up again, in words."""
+        stored = self.folder.read_config()
+        resolved = yaml.safe_load(yaml.safe_dump(self.resolved()))
+        return [
+            f"{name} = {resolved.get(name)!r}, the run was started with {stored.get(name)!r}"
+            for name in sorted({*stored, *resolved} - set(FREE_ON_RESUME))
+            if stored.get(name) != resolved.get(name)
+        ]
+
+    def _finished_summary(self) -> dict[str, Any] | None:
+        summary = self.folder.read_summary()
+        done = "after" in summary and summary.get("steps") == self.config.max_steps
+        return summary if done else None
 
     def _score(self, when: str) -> dict[str, float] | None:
         if not self.run.eval_pictures:

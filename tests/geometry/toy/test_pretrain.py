@@ -1,0 +1,46 @@
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from fastrl.geometry.toy.pretrain import PretrainRecipe, Pretraining, pretrain, schedule
+
+QUICK = PretrainRecipe(sight_steps=30, reading_steps=4, working_steps=4, batch_size=16)
+
+
+def test_training_is_seeded_and_ends_on_disk(tmp_path: Path) -> None:
+    log: list[dict[str, Any]] = []
+    pretrain(QUICK, tmp_path / "first", on_report=log.append)
+    pretrain(QUICK, tmp_path / "second")
+    first = load_file(tmp_path / "first" / "model.safetensors")
+    second = load_file(tmp_path / "second" / "model.safetensors")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert log[0]["recipe"]["sight_steps"] == 30
+
+
+def test_sight_improves() -> None:
+    log: list[dict[str, Any]] = []
+    Pretraining(QUICK, log.append, report_every=10).run()
+    sight = [entry["loss"] for entry in log if entry["stage"] == "sight"]
+    assert len(sight) == 3
+    assert sight[-1] < 0.8 * sight[0]
+
+
+def test_labels_are_on_the_answers_only() -> None:
+    training = Pretraining(QUICK, lambda entry: None)
+    batch = training._working_batch(0)
+    tokenizer = training.processor.tokenizer
+    for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
+        prompt, _, answer = tokenizer.decode(ids).partition("<|im_start|>assistant\n")
+        assert tokenizer.decode(labels[labels != -100]) == answer
+        assert answer.endswith("<|im_end|>")
+        assert "user" in prompt
+
+
+def test_the_learning_rate_warms_up_and_falls() -> None:
+    shares = [schedule(step, 1000) for step in range(1000)]
+    assert shares[0] == 1 / 50
+    assert shares[200] == 1.0
+    assert shares[750] == 0.5
+    assert shares[-1] == 0.02
