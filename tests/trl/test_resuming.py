@@ -165,6 +165,38 @@ def test_the_middle_of_a_generation_batch_is_refused(text_model: str, out: str) 
         resumed.train(resume_from_checkpoint=str(checkpoint))
 
 
+def test_a_run_may_be_prolonged(
+    text_model: str, out: str, uninterrupted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("fastrl.trl.resuming.logger.warning", said.append)
+    longer = make_trainer(text_model, out, **{**ADAPTIVE, "max_steps": 20})
+    longer.train(resume_from_checkpoint=uninterrupted.args.output_dir + "/checkpoint-16")
+    assert longer.state.global_step == 20
+    assert longer._schedule.state_dict()["steps_recorded"] == 10
+    assert "made for 8 generation batches; it goes on with 10" in said[0]
+
+
+def test_other_groups_are_refused(text_model: str, out: str, uninterrupted: Any) -> None:
+    other = make_trainer(text_model, out, **{**ADAPTIVE, "num_generations": 8})
+    with pytest.raises(ValueError, match=r"num_generations = 4: this schedule has 8") as caught:
+        other.train(resume_from_checkpoint=uninterrupted.args.output_dir + "/checkpoint-8")
+    assert STATE_NAME in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [None, '{"global_step": 2'])
+def test_an_incomplete_checkpoint_is_named(text_model: str, out: str, text: str | None) -> None:
+    checkpoint = finished(text_model, out)
+    if text is None:
+        (checkpoint / "trainer_state.json").unlink()
+    else:
+        (checkpoint / "trainer_state.json").write_text(text)
+    resumed = make_trainer(text_model, out, max_steps=4)
+    with pytest.raises(ValueError, match="the checkpoint is not complete") as caught:
+        resumed.train(resume_from_checkpoint=str(checkpoint))
+    assert str(checkpoint) in str(caught.value)
+
+
 def test_a_plain_checkpoint_resumes(text_model: str, out: str) -> None:
     checkpoint = finished(text_model, out, trainer_class=GRPOTrainer, max_steps=4)
     assert not (checkpoint / STATE_NAME).exists()

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.utils import logging
 from trl.trainer.utils import RepeatSampler
 
 from fastrl.core import AdaptiveRollouts, KeepAll, PruningRule
 from fastrl.trl.checkpoints import STATE_NAME, checkpoint_step, read_state, write_state
 from fastrl.trl.phases import PhaseClock
+
+logger = logging.get_logger(__name__)
 
 if TYPE_CHECKING:
     # For the type checker alone: at run time the trainer class stands behind the mixin.
@@ -71,7 +74,7 @@ class ResumableMixin(Host):  # type: ignore[misc]
             schedule = self._build_schedule()
             if self._schedule_state is not None:
                 try:
-                    schedule.load_state_dict(self._schedule_state)
+                    schedule.load_state_dict(_prolonged(self._schedule_state, schedule))
                 except ValueError as error:
                     raise ValueError(f"{self._state_file}: {error}") from error
             self._schedule = schedule
@@ -120,23 +123,29 @@ class ResumableMixin(Host):  # type: ignore[misc]
                 write_state(folder, self._generation_step, schedule)
             super()._save_checkpoint(model, trial)
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """TRL's, with FastRL's state: the rollout schedule goes on where it was.
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
+        """TRL's, which comes first on resume; refuses what cannot be resumed before it is loaded.
 
         Raises:
             ValueError: the checkpoint is incomplete, its state malformed, or it was written in
                 the middle of a generation batch.
         """
+        step = checkpoint_step(Path(resume_from_checkpoint))
+        if self._prunes and step % self._updates_per_generation:
+            raise ValueError(
+                f"{resume_from_checkpoint}: step {step} lies inside a generation batch "
+                f"({self._updates_per_generation} updates), whose rollouts are gone; resume from "
+                "an earlier checkpoint."
+            )
+        read_state(Path(resume_from_checkpoint))
+        super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """TRL's, with FastRL's state: the rollout schedule goes on where it was."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
         step = checkpoint_step(Path(checkpoint))
-        if self._prunes and step % self._updates_per_generation:
-            raise ValueError(
-                f"{checkpoint}: step {step} lies inside a generation batch "
-                f"({self._updates_per_generation} updates), whose rollouts are gone; resume from "
-                "an earlier checkpoint."
-            )
         state = read_state(Path(checkpoint))
         if state is None:
             # A checkpoint of plain TRL has no state of ours: its generations can be counted.
@@ -147,3 +156,19 @@ class ResumableMixin(Host):  # type: ignore[misc]
             self._schedule_state = state["schedule"]
             self._state_file = Path(checkpoint) / STATE_NAME
         self._schedule = None
+
+
+def _prolonged(state: dict[str, Any], schedule: AdaptiveRollouts) -> dict[str, Any]:
+    """The state for a run of another length: its total steps are the new run's, and that is said.
+
+    How far the run is only blends two means; a run may be prolonged, its groups may not change.
+    """
+    settings = state.get("settings")
+    total_steps = schedule.state_dict()["settings"]["total_steps"]
+    if not isinstance(settings, dict) or settings.get("total_steps", total_steps) == total_steps:
+        return state
+    logger.warning(
+        f"The checkpoint's rollout schedule was made for {settings['total_steps']} generation "
+        f"batches; it goes on with {total_steps}."
+    )
+    return state | {"settings": settings | {"total_steps": total_steps}}

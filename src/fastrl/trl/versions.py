@@ -34,6 +34,7 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
     "training_step": ("model", "inputs", "num_items_in_batch"),
     "evaluate": ("eval_dataset",),
     "_save_checkpoint": ("model", "trial"),
+    "_load_from_checkpoint": ("resume_from_checkpoint",),
     "_load_optimizer_and_scheduler": ("checkpoint",),
     "_get_train_sampler": ("dataset",),
     "_get_output_dir": ("trial",),
