@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import trl.trainer.utils
+from accelerate.utils import gather_object  # type: ignore[import-untyped,unused-ignore]
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
@@ -296,15 +297,22 @@ class FastRLMixin(ResumableMixin):
         rewards_per_func: torch.Tensor,
     ) -> None:
         """Log what was generated and what is kept; tell the observers."""
-        total = num_rows(output)
-        rewards_NF = rewards_per_func.double().cpu().numpy()
-        logged = self._logs
+        total, logged = num_rows(output), self._logs
+        # TRL gathers rewards and logs over all processes; a record is of this one's rows.
+        first = total * self.accelerator.process_index
+        mine = slice(first, first + total)
+        gathered = total * self.accelerator.num_processes
+        rewards_NF = rewards_per_func[mine].double().cpu().numpy()
+        prompts, completions = (
+            [as_text(messages) for messages in list(logged[name])[-gathered:][mine]]
+            for name in ("prompt", "completion")
+        )
         record = GenerationRecord(
             step=self.state.global_step,
             generation_step=self._generation_step,
             num_generations=num_generations,
-            prompts=[as_text(messages) for messages in list(logged["prompt"])[-total:]],
-            completions=[as_text(messages) for messages in list(logged["completion"])[-total:]],
+            prompts=prompts,
+            completions=completions,
             rewards=dict(zip(self.reward_func_names, rewards_NF.T, strict=True)),
             reward_N=weighted_rewards(rewards_NF, self.reward_weights.double().cpu().numpy()),
             advantages_N=full_group_advantages(output),
@@ -333,8 +341,8 @@ class FastRLMixin(ResumableMixin):
         """Two columns for TRL's completions table; empty for rows of an evaluation."""
         kept = record.kept_N.tolist() if record else [None] * total
         reason = record.selection.reason.tolist() if record else [None] * total
-        self._logs["extra"]["kept"].extend(kept)
-        self._logs["extra"]["reason"].extend(reason)
+        self._logs["extra"]["kept"].extend(gather_object(kept))
+        self._logs["extra"]["reason"].extend(gather_object(reason))
 
     def end_update(self) -> None:
         """Count an update that no row had a part in; its optimiser had nothing to step on."""
