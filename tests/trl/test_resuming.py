@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from datasets import IterableDataset
-from tiny_runs import largest_difference, make_trainer, text_rows, weights_of
+from tiny_runs import largest_difference, make_trainer, text_rows, vision_rows, weights_of
 from transformers import TrainerCallback
 
 from fastrl.trl.checkpoints import STATE_NAME
@@ -89,6 +89,25 @@ def test_a_resumed_run_ends_in_the_same_weights(
         assert before + resumed.recorder.values(name) == uninterrupted.recorder.values(name)
     assert largest_difference(weights_of(resumed), weights_of(uninterrupted)) == 0.0
     assert resumed._schedule.state_dict() == uninterrupted._schedule.state_dict()
+
+
+@pytest.mark.parametrize("rule", ["differential", "none"])
+def test_a_resumed_vision_run_ends_in_the_same_weights(
+    vision_model: str, out: str, rule: str
+) -> None:
+    """Its checkpoint names weights otherwise than the model in memory does."""
+    given: dict[str, Any] = {
+        "dataset": vision_rows(8, pictures=(1, 2)),
+        "prune_rule": rule,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "beta": 0.1,
+    }
+    whole = make_trainer(vision_model, out + "/whole", **given)
+    whole.train()
+    resumed = make_trainer(vision_model, out + "/resumed", **given)
+    resumed.train(resume_from_checkpoint=out + "/whole/checkpoint-2")
+    assert largest_difference(weights_of(resumed), weights_of(whole)) == 0.0
 
 
 def test_the_state_is_in_the_checkpoint(uninterrupted: Any) -> None:

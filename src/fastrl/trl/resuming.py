@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from transformers import PreTrainedModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import logging
 from trl.trainer.utils import RepeatSampler
@@ -14,6 +15,7 @@ from trl.trainer.utils import RepeatSampler
 from fastrl.core import AdaptiveRollouts, KeepAll, PruningRule
 from fastrl.trl.checkpoints import STATE_NAME, checkpoint_step, read_state, write_state
 from fastrl.trl.phases import PhaseClock
+from fastrl.trl.reloading import has_renamed_weights, load_renamed_weights
 
 logger = logging.get_logger(__name__)
 
@@ -27,9 +29,9 @@ else:
 class ResumableMixin(Host):  # type: ignore[misc]
     """The part of `FastRLMixin` that lives in checkpoints.
 
-    The only changes to TRL: a checkpoint also holds `fastrl_state.json`; and a resumed run draws
-    the prompts of its epoch in the order that the uninterrupted run would have (TRL starts again
-    with the first epoch's).
+    The only changes to TRL: a checkpoint also holds `fastrl_state.json`; a resumed run draws the
+    prompts of its epoch in the order that the uninterrupted run would have (TRL starts again with
+    the first epoch's), and finds weights that its checkpoint names otherwise.
     """
 
     _rule: PruningRule
@@ -126,6 +128,8 @@ class ResumableMixin(Host):  # type: ignore[misc]
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
         """TRL's, which comes first on resume; refuses what cannot be resumed before it is loaded.
 
+        A model whose checkpoints bear other names than it has in memory is loaded by those.
+
         Raises:
             ValueError: the checkpoint is incomplete, its state malformed, or it was written in
                 the middle of a generation batch.
@@ -138,7 +142,11 @@ class ResumableMixin(Host):  # type: ignore[misc]
                 "an earlier checkpoint."
             )
         read_state(Path(resume_from_checkpoint))
-        super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
+        is_whole = isinstance(self.model, PreTrainedModel)  # not an adapter
+        if is_whole and has_renamed_weights(self.model, Path(resume_from_checkpoint)):
+            load_renamed_weights(self.model, Path(resume_from_checkpoint))
+        else:
+            super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """TRL's, with FastRL's state: the rollout schedule goes on where it was."""
