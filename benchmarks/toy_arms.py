@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--recipe", default="toy_geometry")
     parser.add_argument("--out", type=Path, default=Path("runs/arms"))
-    parser.add_argument("--table_only", action="store_true", help="print what is there, train nothing")
+    parser.add_argument(
+        "--table_only", action="store_true", help="print what is there, train nothing"
+    )
     options, extra = parser.parse_known_args()
     summaries: dict[str, list[dict]] = {arm: [] for arm in options.arms}
     for seed in options.seeds:

@@ -60,8 +60,8 @@ def test_every_source_file_is_short() -> None:
 @pytest.mark.parametrize("module", ["fastrl", "fastrl.core", "fastrl.cli", "fastrl.doctor"])
 def test_importing_needs_no_torch(module: str) -> None:
     code = (
-        f"import sys, {module}; "
-        "print([m for m in ('torch', 'transformers', 'trl', 'verl', 'pyarrow') if m in sys.modules])"
+        f"import sys, {module}; heavy = ('torch', 'transformers', 'trl', 'verl', 'pyarrow'); "
+        "print([name for name in heavy if name in sys.modules])"
     )
     output = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

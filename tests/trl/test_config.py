@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tiny_runs import settings
+from trl import GRPOConfig
 
 from fastrl.core import (
     DifferentialPruning,
@@ -17,7 +18,6 @@ from fastrl.core import (
 )
 from fastrl.trl import FastGRPOConfig, FastRLArguments
 from fastrl.trl.config import build_rule
-from trl import GRPOConfig
 
 
 def test_every_field_of_trl_is_there_with_its_default() -> None:

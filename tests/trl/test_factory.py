@@ -16,9 +16,9 @@ from tiny_runs import (
     weights_of,
 )
 from transformers import AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
 
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer, FastRLArguments, with_fastrl
-from trl import GRPOConfig, GRPOTrainer
 
 
 class ScaledLoss(GRPOTrainer):

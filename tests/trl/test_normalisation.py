@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from tiny_runs import largest_difference, make_trainer, text_rows
+from trl import GRPOConfig, GRPOTrainer
 
 from fastrl.core.draws import GroupDraws
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 from fastrl.trl.batch import select_rows
 from fastrl.trl.weighting import KNOWN_LOSSES
-from trl import GRPOConfig, GRPOTrainer
 
 Gradients = dict[str, torch.Tensor | None]
 

@@ -12,9 +12,9 @@ import pytest
 from datasets import IterableDataset
 from tiny_runs import largest_difference, make_trainer, text_rows, vision_rows, weights_of
 from transformers import TrainerCallback
+from trl import GRPOTrainer
 
 from fastrl.trl.checkpoints import STATE_NAME
-from trl import GRPOTrainer
 
 
 class StopAt(TrainerCallback):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tiny_runs import largest_difference, make_trainer, vision_rows, weights_of
-
 from trl import GRPOTrainer
 
 

@@ -16,10 +16,10 @@ from tiny_runs import (
     make_trainer,
     weights_of,
 )
+from trl import GRPOTrainer
 
 from fastrl.trl import FastGRPOTrainer, GenerationRecord
 from fastrl.trl.splitting import SHARE_KEY
-from trl import GRPOTrainer
 
 
 def count_forwards(patches: pytest.MonkeyPatch) -> dict[str, int]:

@@ -18,10 +18,10 @@ from tiny_runs import (
     weights_of,
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOTrainer
 
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer, GenerationRecord
 from fastrl.trl.splitting import SHARE_KEY
-from trl import GRPOTrainer
 
 
 def test_lora_reference_is_the_policy_without_its_adapter(

@@ -13,9 +13,9 @@ from tiny_runs import (
     vision_rows,
     weights_of,
 )
+from trl import GRPOTrainer
 
 from fastrl.trl.splitting import SHARE_KEY
-from trl import GRPOTrainer
 
 
 @pytest.mark.parametrize("pictures", [(1, 0, 2, 0), (0, 0, 0, 1)])

@@ -8,10 +8,10 @@ import pytest
 from datasets import IterableDataset
 from tiny_runs import make_trainer, settings, text_rows, token_reward, vision_rows
 from transformers import AutoProcessor, TrainingArguments
+from trl import GRPOTrainer
 
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 from fastrl.trl.validation import given_argument, run_problems
-from trl import GRPOTrainer
 
 
 def config(out: str, **overrides: Any) -> FastGRPOConfig:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trl.trainer.utils
 from tiny_runs import make_trainer
+from trl import GRPOTrainer
 
 from fastrl.trl import versions, with_fastrl
 from fastrl.trl.versions import (
@@ -21,7 +22,6 @@ from fastrl.trl.versions import (
     check_trl_version,
     missing_seams,
 )
-from trl import GRPOTrainer
 
 
 @pytest.mark.parametrize(("name", "parameters"), TRAINER_SEAMS.items())

@@ -15,11 +15,11 @@ from transformers import (
     Qwen2ForCausalLM,
     TrainerCallback,
 )
+from trl import GRPOConfig, GRPOTrainer
 
 from fastrl.geometry.toy.policy import build_model, build_processor
 from fastrl.geometry.toy.text import build_tokenizer
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
-from trl import GRPOConfig, GRPOTrainer
 
 QUESTIONS = [f"What is {number} plus {number % 3}?" for number in range(64)]
 

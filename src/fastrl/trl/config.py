@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trl import GRPOConfig
+
 from fastrl.core import (
     DifferentialPruning,
     KeepAll,
@@ -13,7 +15,6 @@ from fastrl.core import (
     TopAdvantagePruning,
 )
 from fastrl.core.validation import is_int, is_number
-from trl import GRPOConfig
 
 PRUNE_RULES = ("differential", "top_advantage", "max_variance", "random", "none")
 WEIGHTINGS = ("kept", "exact")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import trl.trainer.utils
+from trl import GRPOTrainer
 
 from fastrl.trl.trainer import FastRLMixin
 from fastrl.trl.validation import bypassed_overrides
 from fastrl.trl.versions import check_seams
-from trl import GRPOTrainer
 
 
 def with_fastrl(trainer_class: type) -> type:

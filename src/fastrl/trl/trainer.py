@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 import trl.trainer.utils
 from accelerate.utils import gather_object  # type: ignore[import-untyped,unused-ignore]
+from trl import GRPOTrainer
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
@@ -27,7 +28,6 @@ from fastrl.trl.splitting import SHARE_KEY, SplitPlan, split_kept_rows
 from fastrl.trl.validation import given_argument, model_problems, raise_run_problems, run_problems
 from fastrl.trl.versions import check_seams
 from fastrl.trl.weighting import weigh_gradient
-from trl import GRPOTrainer
 
 
 class FastRLMixin(ResumableMixin):

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from datasets import IterableDataset
+from trl import GRPOTrainer
 
 from fastrl.trl.weighting import KNOWN_LOSSES
-from trl import GRPOTrainer
 
 
 def bypassed_overrides(trainer_class: type) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from fastrl.geometry.toy.pretrain import PretrainRecipe, Pretraining, pretrain, schedule
+from fastrl.geometry.toy.pretrain import Pretraining, PretrainRecipe, pretrain, schedule
 
 QUICK = PretrainRecipe(sight_steps=30, reading_steps=4, working_steps=4, batch_size=16)
 
