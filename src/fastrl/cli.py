@@ -19,6 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+ALL_RULES = ("none", "differential", "top_advantage", "max_variance", "random")
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -101,6 +102,46 @@ def _train(console: Console, name: str, run: Any, config: Any, dry_run: bool, re
     console.print(f"Everything is in {Path(config.output_dir).resolve()}", soft_wrap=True)
 
 
+@app.command(context_settings=PASS_THROUGH)
+def compare(
+    context: typer.Context,
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe or a .yaml path.")],
+    rules: Annotated[str, typer.Option(help="Rules, separated by commas.")] = ",".join(ALL_RULES),
+    num_generations: Annotated[
+        int, typer.Option("--num_generations", help="Rollouts per prompt.")
+    ] = 8,
+    seeds: Annotated[int, typer.Option(help="Seeds 1 to this; all arms run for each.")] = 3,
+    only: Annotated[str, typer.Option(help="Run these arms only, separated by commas.")] = "",
+    output_dir: Annotated[
+        Path | None, typer.Option("--output_dir", help="Holds a run folder per arm and seed.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry_run", help="Print the runs and stop.")] = False,
+) -> None:
+    """Train a recipe with several rules and seeds, interleaved, and compare them in a table.
+
+    "none" also runs plain GRPO with 4 and 2 rollouts a prompt, "differential" also its exact
+    weighting and fixed rollouts. Further --field value words go to every run. Start it again to go
+    on where it was stopped.
+    """
+    from fastrl.runs.compare import compare_recipe
+
+    _quiet_hosts()
+    try:
+        compare_recipe(
+            Console(),
+            recipe,
+            rules=[rule for rule in rules.split(",") if rule],
+            num_generations=num_generations,
+            seeds=seeds,
+            only=[arm for arm in only.split(",") if arm],
+            folder=output_dir,
+            dry_run=dry_run,
+            words=context.args,
+        )
+    except (ValueError, TypeError) as error:
+        raise _fail(error) from error
+
+
 @app.command()
 def doctor() -> None:
     """List versions, the hosts' seams, the accelerator, and every problem with its remedy."""
@@ -132,3 +173,7 @@ def _quiet_hosts() -> None:
 def main() -> None:
     """Entry point of the `fastrl` command."""
     app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""`fastrl compare`: the same work with several rules and seeds, one run after another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastrl.runs.folder import RunFolder
+from fastrl.runs.recipe import RecipeError
+from fastrl.trl.config import PRUNE_RULES
+
+PLAIN, DIFFERENTIAL = "none", "differential"
+FEWER_ROLLOUTS = (4, 2)
+# Rules that keep a share of each group: compared at the share that the differential rule kept.
+SHARED_FRACTION = ("top_advantage", "max_variance", "random")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One setting of a comparison.
+
+    Attributes:
+        name: of its run folders, `<name>-seed<seed>`.
+        overrides: config fields that differ from the recipe.
+        takes_share_of: the arm whose measured kept share becomes its `keep_fraction`.
+    """
+
+    name: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+    takes_share_of: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Arms and seeds over one recipe.
+
+    Every arm makes the same number of updates from the same number of prompts; plain GRPO with
+    fewer rollouts a prompt has proportionally smaller batches.
+
+    Attributes:
+        recipe: a shipped name or a YAML path.
+        arms: in the order in which they run for each seed.
+        seeds: each is run for all arms before the next.
+        folder: holds a run folder per arm and seed.
+        extra: further words for `fastrl train`.
+    """
+
+    recipe: str
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    folder: Path
+    extra: tuple[str, ...] = ()
+
+    def runs(self) -> Iterator[tuple[Arm, int, RunFolder]]:
+        """Every run, interleaved by seed so that a drift of the machine hits all arms alike."""
+        for seed in self.seeds:
+            for arm in self.arms:
+                yield arm, seed, RunFolder(self.folder / f"{arm.name}-seed{seed}")
+
+    def command(self, arm: Arm, seed: int, run: RunFolder) -> list[str]:
+        """The words that start a run, or take it up where it was stopped.
+
+        Raises:
+            RecipeError: the arm whose share it takes has not been run.
+        """
+        words = [self.recipe, "--output_dir", str(run.path), "--seed", str(seed), *self.extra]
+        overrides = dict(arm.overrides)
+        if arm.takes_share_of is not None:
+            overrides["keep_fraction"] = round(self._kept_share(arm.takes_share_of, seed), 4)
+        for name, value in overrides.items():
+            words += [f"--{name}", str(value)]
+        if run.is_used():
+            words.append("--resume")
+        return [sys.executable, "-m", "fastrl.cli", "train", *words]
+
+    def _kept_share(self, arm: str, seed: int) -> float:
+        summary = RunFolder(self.folder / f"{arm}-seed{seed}").read_summary()
+        if not summary.get("generated"):
+            raise RecipeError(f"{arm}-seed{seed} has no result yet, so its kept share is unknown.")
+        return float(summary["kept"] / summary["generated"])
+
+    def execute(self, on_run: Callable[[int, int, str, bool], None]) -> None:
+        """Run what has not been run.
+
+        Args:
+            on_run: told number, total, name and whether it was finished before.
+
+        Raises:
+            subprocess.CalledProcessError: a run failed; start the comparison again to go on.
+        """
+        everything = list(self.runs())
+        for number, (arm, seed, run) in enumerate(everything, start=1):
+            finished = "finished" in run.read_summary()
+            on_run(number, len(everything), run.path.name, finished)
+            if not finished:
+                subprocess.run(self.command(arm, seed, run), check=True)
+
+    def summaries(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Summaries of finished runs: arm, then seed."""
+        found: dict[str, dict[int, dict[str, Any]]] = {arm.name: {} for arm in self.arms}
+        for arm, seed, run in self.runs():
+            summary = run.read_summary()
+            if "finished" in summary:
+                found[arm.name][seed] = summary
+        return found
+
+
+def arms_of(rules: Sequence[str], num_generations: int, batch_size: int) -> tuple[Arm, ...]:
+    """The arms that a list of rules stands for.
+
+    "none" brings plain GRPO with fewer rollouts a prompt, "differential" also its exact weighting
+    and a run without adaptive rollouts; rules that keep a share run at differential's.
+
+    Args:
+        rules: names of rules, without repetition.
+        num_generations: rollouts a prompt; batch_size: rows a micro-batch at that number.
+
+    Raises:
+        RecipeError: lists every rule that is unknown or cannot run.
+    """
+    problems = [
+        f"{rule!r} is not a rule (expected {', '.join(PRUNE_RULES)})"
+        for rule in rules
+        if rule not in PRUNE_RULES
+    ]
+    if len(set(rules)) < len(rules):
+        problems.append(f"{', '.join(rules)}: a rule stands twice")
+    if DIFFERENTIAL not in rules and set(rules) & set(SHARED_FRACTION):
+        problems.append(f"rules that keep a share need {DIFFERENTIAL!r} to take the share from")
+    if problems:
+        raise RecipeError("--rules: " + "; ".join(problems) + ".")
+    arms = []
+    for rule in sorted(rules, key=PRUNE_RULES.index):
+        takes = DIFFERENTIAL if rule in SHARED_FRACTION else None
+        arms.append(Arm(rule, {"prune_rule": rule}, takes))
+        if rule == DIFFERENTIAL:
+            arms.append(Arm("differential-exact", {"prune_rule": rule, "weighting": "exact"}))
+            arms.append(
+                Arm("differential-static", {"prune_rule": rule, "adaptive_rollouts": False})
+            )
+        if rule == PLAIN:
+            arms += [
+                Arm(f"none-n{count}", _fewer(count, num_generations, batch_size))
+                for count in FEWER_ROLLOUTS
+                if count < num_generations and batch_size * count % num_generations == 0
+            ]
+    return tuple(arms)
+
+
+def _fewer(count: int, num_generations: int, batch_size: int) -> dict[str, Any]:
+    """Plain GRPO with fewer rollouts: the same prompts and updates, smaller batches."""
+    return {
+        "prune_rule": PLAIN,
+        "num_generations": count,
+        "per_device_train_batch_size": batch_size * count // num_generations,
+    }
