@@ -1,0 +1,204 @@
+"""Runs by arm: means, bands and intervals over seeds, and the comparison with plain GRPO."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrl.report.phases import PHASES, PhaseSplit
+from fastrl.report.run_folders import Batch, Run
+
+MOST_POINTS = 80
+# Two-sided 95% quantiles of Student's t, by degrees of freedom from 1: few seeds are few.
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+T_95_MANY = 1.96
+FINAL_SHARE = 0.1  # "the end of a run": its last tenth of generation batches
+
+Points = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """The runs of one setting, one a seed, in ascending seed."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is pruned."""
+        return all(run.config.get("prune_rule") == "none" for run in self.runs)
+
+    @property
+    def num_generations(self) -> int:
+        """Rollouts per prompt as configured."""
+        return int(self.runs[0].config.get("num_generations", 0))
+
+    @property
+    def kept_share(self) -> float:
+        """Kept rollouts over generated ones, all runs together."""
+        batches = [batch for run in self.runs for batch in run.batches]
+        return sum(b.kept for b in batches) / max(sum(b.generated for b in batches), 1.0)
+
+    @property
+    def mean_num_generations(self) -> float:
+        """Rollouts per prompt, mean over batches of all runs; NaN without batches."""
+        used = [batch.num_generations for run in self.runs for batch in run.batches]
+        return statistics.mean(used) if used else math.nan
+
+    def phase_means(self) -> dict[str, float]:
+        """Mean training seconds per phase over seeds."""
+        return {
+            phase: statistics.mean(run.phases.get(phase, 0.0) for run in self.runs)
+            for phase in PHASES
+        }
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve over seeds: M points with mean, least and greatest value."""
+
+    x_M: Points
+    mean_M: Points
+    low_M: Points
+    high_M: Points
+
+
+def by_arm(runs: Sequence[Run]) -> list[Arm]:
+    """Arms, plain ones first, otherwise in order of appearance.
+
+    Raises:
+        ValueError: two runs of one arm have the same seed.
+    """
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        others = found.setdefault(run.arm, [])
+        if any(other.seed == run.seed for other in others):
+            raise ValueError(
+                f"{run.path}: arm {run.arm!r} has seed {run.seed} already; name the folders "
+                "<arm>-seed<k>, each once."
+            )
+        others.append(run)
+    arms = [Arm(n, tuple(sorted(rs, key=lambda run: run.seed))) for n, rs in found.items()]
+    return sorted(arms, key=lambda arm: (not arm.is_plain, -arm.num_generations * arm.is_plain))
+
+
+def baseline(arms: Sequence[Arm]) -> Arm | None:
+    """The plain arm to compare with: the one with most rollouts per prompt."""
+    plain = [arm for arm in arms if arm.is_plain]
+    return max(plain, key=lambda arm: arm.num_generations) if plain else None
+
+
+def plain_split(arms: Sequence[Arm]) -> PhaseSplit | None:
+    """Phases of the plain arm; None without one, or without phase times."""
+    plain = baseline(arms)
+    if plain is None:
+        return None
+    split = PhaseSplit(plain.phase_means(), f"mean of {plain.name}")
+    return split if split.total > 0 else None
+
+
+def band(
+    arm: Arm, x: Callable[[Batch], float], y: Callable[[Batch], float], num_bins: int = MOST_POINTS
+) -> Band | None:
+    """A quantity of generation batches over seeds.
+
+    Runs are averaged over equal stretches of x before they are compared: batches of different
+    seeds do not end at the same second. The range is the one that all seeds cover.
+
+    Args:
+        arm: the runs.
+        x: of a batch, ascending over a run.
+        y: of a batch; NaN leaves it out.
+        num_bins: most points.
+
+    Returns:
+        None without points.
+    """
+    curves = []
+    for run in arm.runs:
+        points = [(x(batch), y(batch)) for batch in run.batches if not math.isnan(y(batch))]
+        if points:
+            curves.append(np.array(points, dtype=np.float64))
+    if not curves:
+        return None
+    shortest = min(len(curve) for curve in curves)
+    start, end = max(c[0, 0] for c in curves), min(c[-1, 0] for c in curves)
+    if shortest == 1 or end <= start:
+        curves = [curve[:1] for curve in curves]
+        x_M = np.array([start])
+    else:
+        x_M = np.linspace(start, end, min(num_bins, shortest))
+    values_SM = np.stack([_binned(curve, x_M) for curve in curves])
+    return Band(x_M, values_SM.mean(axis=0), values_SM.min(axis=0), values_SM.max(axis=0))
+
+
+def _binned(curve: Points, x_M: Points) -> Points:
+    """(M,) means of a curve's points nearest to each x; interpolated where there are none."""
+    at_M = np.interp(x_M, curve[:, 0], curve[:, 1])
+    if len(curve) <= len(x_M):
+        return at_M
+    nearest = np.searchsorted((x_M[1:] + x_M[:-1]) / 2, curve[:, 0])
+    counts_M = np.bincount(nearest, minlength=len(x_M))
+    sums_M = np.bincount(nearest, curve[:, 1], minlength=len(x_M))
+    result: Points = np.where(counts_M > 0, sums_M / np.maximum(counts_M, 1), at_M)
+    return result
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean of a few values and its 95% interval (Student's t); None for a single value."""
+
+    mean: float
+    half_width: float | None
+    count: int
+
+
+def interval(values: Sequence[float]) -> Interval | None:
+    """The interval of independent values; None without any."""
+    if not values:
+        return None
+    if len(values) == 1:
+        return Interval(values[0], None, 1)
+    quantile = T_95[len(values) - 2] if len(values) - 2 < len(T_95) else T_95_MANY
+    spread = statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(statistics.mean(values), quantile * spread, len(values))
+
+
+def pairs(plain: Arm, arm: Arm) -> list[tuple[Run, Run]]:
+    """(plain run, the arm's run) of every seed that both have, at the same number of updates."""
+    by_seed = {run.seed: run for run in plain.runs}
+    return [
+        (by_seed[run.seed], run)
+        for run in arm.runs
+        if run.seed in by_seed and by_seed[run.seed].steps == run.steps and run.seconds > 0
+    ]
+
+
+def final_reward(run: Run) -> float:
+    """Mean full-group reward over the last tenth of the generation batches; NaN without any."""
+    window = _window(run)
+    rewards = [batch.reward for batch in run.batches[-window:] if not math.isnan(batch.reward)]
+    return statistics.mean(rewards) if rewards else math.nan
+
+
+def seconds_to_reward(run: Run, level: float) -> float | None:
+    """Training seconds until the reward, a trailing mean over a tenth of the run, reaches a level.
+
+    Returns:
+        None where it never does.
+    """
+    window = _window(run)
+    for end in range(window, len(run.batches) + 1):
+        if statistics.mean(b.reward for b in run.batches[end - window : end]) >= level:
+            return run.batches[end - 1].seconds
+    return None
+
+
+def _window(run: Run) -> int:
+    return max(1, round(len(run.batches) * FINAL_SHARE))

@@ -1,0 +1,169 @@
+"""The report: one HTML page that needs nothing else, and the same tables as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import yaml
+
+from fastrl.report.arms import Arm, baseline, by_arm, interval, pairs, plain_split
+from fastrl.report.browser import Sample, sample_groups
+from fastrl.report.figures import Figure, report_figures
+from fastrl.report.run_folders import find_runs
+from fastrl.report.tables import Table, markdown, report_tables, with_spread
+
+HIDDEN = ("token", "key", "secret", "password")  # settings with such names are not shown
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report, ready to be written.
+
+    Attributes:
+        html: the page.
+        markdown: the tables.
+        figures: the charts, each also a picture of its own.
+    """
+
+    html: str
+    markdown: str
+    figures: tuple[Figure, ...]
+
+
+def build_report(paths: Sequence[Path], num_groups: int = 200, title: str | None = None) -> Report:
+    """The report of runs.
+
+    Args:
+        paths: run folders, or folders of run folders named `<arm>-seed<k>`.
+        num_groups: groups in the rollout browser, at most.
+        title: of the page; None makes one.
+
+    Raises:
+        ValueError: no run, two runs of one arm and seed, or a file that cannot be read.
+    """
+    runs, notes = find_runs(paths)
+    arms = by_arm(runs)
+    if title is None:
+        names = dict.fromkeys(str(run.config.get("recipe", "run")) for run in runs)
+        title = ", ".join(names) + ": " + ", ".join(arm.name for arm in arms)
+    tables, figures = report_tables(arms), report_figures(arms)
+    sample = sample_groups(arms, num_groups)
+    text = [f"# {title}", "", *(f"- {note}" for note in notes)]
+    text += ["", *(markdown(table) for table in tables)]
+    return Report(
+        html=_page(title, arms, tables, figures, sample, notes),
+        markdown="\n".join(text).replace("\n\n\n", "\n\n"),
+        figures=tuple(figures),
+    )
+
+
+def _page(
+    title: str,
+    arms: Sequence[Arm],
+    tables: Sequence[Table],
+    figures: Sequence[Figure],
+    sample: Sample,
+    notes: Sequence[str],
+) -> str:
+    assets = files("fastrl.report") / "assets"
+    by_title = {table.title: table for table in tables}
+    last = ("Settings", "Versions and machine")
+    main = [table for table in tables if table.title not in last]
+    # safe_substitute would pass a slip in the template over.
+    return Template((assets / "page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(title),
+        style=(assets / "chart.css").read_text() + (assets / "page.css").read_text(),
+        script=(assets / "browser.js").read_text(encoding="utf-8"),
+        tiles=_tiles(arms),
+        notes="".join(f"<p class=note>{escape(note)}</p>" for note in notes),
+        figures="".join(
+            f"<figure><figcaption>{escape(figure.title)}</figcaption>{figure.svg}"
+            f"<p class=note>{escape(figure.note)}</p></figure>"
+            for figure in figures
+        ),
+        tables="".join(_table(table) for table in main),
+        settings="".join(_table(by_title[name]) for name in last if name in by_title)
+        + "".join(_config(arm) for arm in arms),
+        sample=_sample_note(sample),
+        data=_script_json({"groups": sample.groups, "runs": sample.runs}),
+        browser_hidden="" if sample.groups else "hidden",
+    )
+
+
+def _tiles(arms: Sequence[Arm]) -> str:
+    """The few numbers to see first: of the first pruned arm, or of the only arm."""
+    plain, split = baseline(arms), plain_split(arms)
+    shown = next((arm for arm in arms if not arm.is_plain), arms[0])
+    tiles = []
+    if plain is not None and shown is not plain:
+        ratios = interval([p.seconds / run.seconds for p, run in pairs(plain, shown)])
+        if ratios is not None:
+            bound = f"; Amdahl bound {split.bound:.2f}x" if split else ""
+            detail = f"{shown.name} against {plain.name}, training end to end{bound}"
+            tiles.append(("speed-up", f"{ratios.mean:.2f}x", detail))
+    for arm in dict.fromkeys([shown, plain or shown]):
+        before, after = (
+            [v for run in arm.runs if (v := run.held_out(when, "sampled")) is not None]
+            for when in ("before", "after")
+        )
+        if after:
+            detail = f"{arm.name}, from {with_spread(before)}"
+            tiles.append(("held-out accuracy", with_spread(after), detail))
+    seconds = sum(run.seconds for run in shown.runs) / len(shown.runs)
+    detail = f"{shown.name}, of all rollouts generated"
+    tiles.append(("kept", f"{shown.kept_share:.0%}", detail))
+    tiles.append(("training time", f"{seconds:.0f} s", f"{shown.name}, mean of its seeds"))
+    return "".join(
+        f"<div class=tile><span>{escape(name)}</span><b>{escape(value)}</b>"
+        f"<small>{escape(detail)}</small></div>"
+        for name, value, detail in tiles
+    )
+
+
+def _table(table: Table) -> str:
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "".join(
+            f"<{tag}{'' if i < table.num_text else ' class=num'}>{escape(cell)}</{tag}>"
+            for i, cell in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in table.rows)
+    note = f"<p class=note>{escape(table.note)}</p>" if table.note else ""
+    return (
+        f"<section><h2>{escape(table.title)}</h2><div class=scroll tabindex=0><table><thead><tr>"
+        f"{row(table.header, 'th')}</tr></thead><tbody>{body}</tbody></table></div>{note}</section>"
+    )
+
+
+def _config(arm: Arm) -> str:
+    config = {
+        name: value
+        for name, value in arm.runs[0].config.items()
+        if not any(part in name.lower().split("_") for part in HIDDEN)
+    }
+    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+    return (
+        f"<details><summary>Every setting of {escape(arm.name)}</summary>"
+        f"<pre>{escape(text)}</pre></details>"
+    )
+
+
+def _sample_note(sample: Sample) -> str:
+    told = (
+        f"{len(sample.groups):,} of {sample.total:,} groups, evenly over {', '.join(sample.runs)}."
+    )
+    return escape(" ".join([told, *sample.notes]))
+
+
+def _script_json(content: object) -> str:
+    """JSON that is safe inside <script>: nothing in it can end the element."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

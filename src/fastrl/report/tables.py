@@ -1,0 +1,326 @@
+"""The report's tables, as cells of text: the HTML page and the Markdown file show the same."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastrl.report.arms import (
+    Arm,
+    Interval,
+    baseline,
+    final_reward,
+    interval,
+    pairs,
+    plain_split,
+    seconds_to_reward,
+)
+from fastrl.report.phases import PHASES
+
+NONE = "-"
+PHASE_TITLES = {
+    "generate": "generation",
+    "reward": "rewards",
+    "prune": "pruning",
+    "old_logps": "old log-probs",
+    "ref_logps": "reference log-probs",
+    "update": "updates",
+    "other": "other",
+}
+RESULT_HEADER = (
+    "arm",
+    "rule",
+    "seeds",
+    "updates",
+    "accuracy before",
+    "after",
+    "greedy",
+    "in format",
+    "reward at the end",
+    "kept",
+    "rollouts per prompt",
+)
+SEED_HEADER = (
+    "arm",
+    "seed",
+    "training seconds",
+    "faster than plain",
+    "accuracy after",
+    "reward at the end",
+    "kept",
+)
+SETTINGS = (
+    "recipe",
+    "model",
+    "dataset",
+    "loss_type",
+    "beta",
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "num_iterations",
+    "max_steps",
+    "learning_rate",
+    "max_completion_length",
+    "temperature",
+    "prune_rule",
+    "similarity_threshold",
+    "keep_fraction",
+    "weighting",
+    "drop_uninformative",
+    "adaptive_rollouts",
+    "min_generations",
+)
+NOT_SETTINGS = {"seed", "output_dir", "run_name", "logging_dir"}  # differ in every run
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        title: heading.
+        header: column names; the first `num_text` columns hold text, the others numbers.
+        rows: cells.
+        note: what the columns mean; may be empty.
+        num_text: columns that are aligned left.
+    """
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+    num_text: int = 1
+
+
+def report_tables(arms: Sequence[Arm]) -> list[Table]:
+    """Every table that the arms have something for."""
+    tables = [
+        result_table(arms),
+        speed_table(arms),
+        seed_table(arms),
+        phase_table(arms),
+        settings_table(arms),
+        machine_table(arms),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def result_table(arms: Sequence[Arm]) -> Table:
+    """Held-out scores, reward, kept share: one row an arm."""
+    rows = []
+    for arm in arms:
+        rewards = [final_reward(run) for run in arm.runs]
+        rows.append(
+            (
+                arm.name,
+                rule_name(arm),
+                str(len(arm.runs)),
+                str(max(run.steps for run in arm.runs)),
+                with_spread(_scores(arm, "before", "sampled")),
+                with_spread(_scores(arm, "after", "sampled")),
+                with_spread(_scores(arm, "after", "greedy")),
+                with_spread(_scores(arm, "after", "in_format")),
+                f"{statistics.mean(rewards):.3f}",
+                f"{arm.kept_share:.1%}",
+                f"{arm.mean_num_generations:.1f}",
+            )
+        )
+    return Table(
+        "Result",
+        RESULT_HEADER,
+        tuple(rows),
+        "Held-out accuracy: mean over samples, with the standard deviation over seeds in points. "
+        "Reward at the end: full groups, last tenth of the run. Kept: of generated rollouts.",
+        num_text=2,
+    )
+
+
+def speed_table(arms: Sequence[Arm]) -> Table:
+    """Seconds, ratio to plain with its interval, the bound, time to plain's final reward."""
+    plain, split = baseline(arms), plain_split(arms)
+    rows = []
+    for arm in arms:
+        seconds = [run.seconds for run in arm.runs]
+        cells = [arm.name, f"{statistics.mean(seconds):.1f}"]
+        if plain is not None:
+            both = [] if arm is plain else pairs(plain, arm)
+            ratios = interval([p.seconds / run.seconds for p, run in both])
+            cells.append("1" if arm is plain else ratio(ratios))
+            cells.append(f"{split.speedup(arm.kept_share):.2f}x" if split else NONE)
+            cells.append(f"{split.bound:.2f}x" if split and math.isfinite(split.bound) else NONE)
+            cells += _time_to_level(plain, arm)
+        rows.append(tuple(cells))
+    header = ["arm", "training seconds"]
+    if plain is not None:
+        header += ["faster than plain", "expected at this kept share", "Amdahl bound"]
+        header += ["seconds to plain's reward", "sooner than plain"]
+    return Table(
+        "Speed",
+        tuple(header),
+        tuple(rows),
+        "Training time end to end at equal updates; evaluation and checkpoints are not in it. "
+        "Faster than plain: mean of the ratios of each seed, with the 95% interval (Student's t). "
+        "Amdahl bound: plain's total over the phases that pruning leaves alone; adaptive "
+        "rollouts shorten generation too and may pass it. Seconds to plain's reward: until the "
+        "full-group reward (trailing mean over a tenth of the run) reaches plain's final level."
+        if plain is not None
+        else "Training time end to end; evaluation and checkpoints are not in it.",
+    )
+
+
+def _time_to_level(plain: Arm, arm: Arm) -> list[str]:
+    by_seed = {run.seed: run for run in plain.runs}
+    spent, ratios, missed = [], [], 0
+    for run in arm.runs:
+        if run.seed not in by_seed:
+            continue
+        other = by_seed[run.seed]
+        level = final_reward(other)
+        mine, plains = seconds_to_reward(run, level), seconds_to_reward(other, level)
+        if mine is None or plains is None:
+            missed += 1
+        else:
+            spent.append(mine)
+            ratios.append(plains / mine if mine > 0 else math.inf)
+    if not spent:
+        return ["never" if missed else NONE, NONE]
+    told = f"{statistics.mean(spent):.1f}"
+    told += f" ({missed} of {missed + len(spent)} never)" if missed else ""
+    return [told, "1" if arm is plain else ratio(interval(ratios))]
+
+
+def seed_table(arms: Sequence[Arm]) -> Table:
+    """A row per arm and seed; empty where no arm has two seeds."""
+    plain = baseline(arms)
+    if all(len(arm.runs) < 2 for arm in arms):
+        return Table("Seeds", (), ())
+    by_seed = {run.seed: run for run in plain.runs} if plain else {}
+    rows = []
+    for arm in arms:
+        for run in arm.runs:
+            other = by_seed.get(run.seed)
+            is_paired = other is not None and other.steps == run.steps
+            after = run.held_out("after", "sampled")
+            rows.append(
+                (
+                    arm.name,
+                    str(run.seed),
+                    f"{run.seconds:.1f}",
+                    f"{other.seconds / run.seconds:.2f}x" if other and is_paired else NONE,
+                    NONE if after is None else f"{after:.1%}",
+                    f"{final_reward(run):.3f}",
+                    f"{Arm(arm.name, (run,)).kept_share:.1%}",
+                )
+            )
+    return Table(
+        "Seeds",
+        SEED_HEADER,
+        tuple(rows),
+    )
+
+
+def phase_table(arms: Sequence[Arm]) -> Table:
+    """Mean seconds per phase and share of the training time."""
+    rows = []
+    for arm in arms:
+        phases = arm.phase_means()
+        total = sum(phases.values())
+        if total:
+            cells = [f"{phases[p]:.1f} ({phases[p] / total:.0%})" for p in PHASES]
+            rows.append((arm.name, *cells, f"{total:.1f}"))
+    return Table(
+        "Time per phase",
+        ("arm", *(PHASE_TITLES[phase] for phase in PHASES), "all"),
+        tuple(rows),
+        "Seconds, mean over seeds, and share of the training time.",
+    )
+
+
+def settings_table(arms: Sequence[Arm]) -> Table:
+    """The settings that matter, and every other one in which the arms differ."""
+    configs = [run.config for arm in arms for run in arm.runs]
+    names = [name for name in SETTINGS if any(name in config for config in configs)]
+    others = sorted({n for config in configs for n in config} - set(names) - NOT_SETTINGS)
+    names += [n for n in others if len({repr(config[n]) for config in configs if n in config}) > 1]
+    rows = []
+    for name in names:
+        cells = []
+        for arm in arms:
+            values = dict.fromkeys(_plain_text(run.config.get(name)) for run in arm.runs)
+            cells.append(", ".join(values))
+        rows.append((name, *cells))
+    return Table("Settings", ("setting", *(arm.name for arm in arms)), tuple(rows), num_text=99)
+
+
+def machine_table(arms: Sequence[Arm]) -> Table:
+    """Versions and machine, as the runs noted them."""
+    found: dict[str, dict[str, None]] = {}
+    for run in (run for arm in arms for run in arm.runs):
+        for part in ("versions", "machine"):
+            for name, value in (run.summary.get(part) or {}).items():
+                found.setdefault(name, {})[_plain_text(value)] = None
+        for name in ("pictures", "samples"):
+            value = (run.summary.get("after") or {}).get(name)
+            if value is not None:
+                found.setdefault(f"held-out {name}", {})[_plain_text(value)] = None
+    rows = tuple((name, ", ".join(values)) for name, values in found.items())
+    return Table("Versions and machine", ("what", "value"), rows, num_text=2)
+
+
+def rule_name(arm: Arm) -> str:
+    """An arm's rule in a few words."""
+    config = arm.runs[0].config
+    rule = str(config.get("prune_rule", "unknown"))
+    if rule == "none":
+        return f"plain, n = {arm.num_generations}"
+    if rule == "differential":
+        rule += f" {config.get('similarity_threshold')}"
+    elif "keep_fraction" in config:
+        rule += f" {config['keep_fraction']}"
+    adaptive = ", adaptive" if config.get("adaptive_rollouts") else ""
+    return f"{rule}, {config.get('weighting')}{adaptive}"
+
+
+def with_spread(shares: Sequence[float]) -> str:
+    """Mean of shares in percent, and the standard deviation over seeds in points."""
+    if not shares:
+        return NONE
+    told = f"{statistics.mean(shares):.1%}"
+    return told + (f" ± {100 * statistics.stdev(shares):.1f}" if len(shares) > 1 else "")
+
+
+def ratio(value: Interval | None) -> str:
+    """A ratio with its 95% interval; how many seeds where there is no interval."""
+    if value is None:
+        return NONE
+    if value.half_width is None:
+        return f"{value.mean:.2f}x (one seed)"
+    low, high = value.mean - value.half_width, value.mean + value.half_width
+    return f"{value.mean:.2f}x [{low:.2f}, {high:.2f}]"
+
+
+def markdown(table: Table) -> str:
+    """A table as Markdown."""
+    marks = ["---" if i < table.num_text else "--:" for i in range(len(table.header))]
+    lines = [f"## {table.title}", "", _markdown_row(table.header), _markdown_row(marks)]
+    lines += [_markdown_row(row) for row in table.rows]
+    return "\n".join([*lines, "", table.note]).rstrip() + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    escaped = (cell.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for cell in cells)
+    return "| " + " | ".join(escaped) + " |"
+
+
+def _scores(arm: Arm, when: str, key: str) -> list[float]:
+    found = [run.held_out(when, key) for run in arm.runs]
+    return [value for value in found if value is not None]
+
+
+def _plain_text(value: Any) -> str:
+    return NONE if value is None else str(value)
