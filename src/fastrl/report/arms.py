@@ -32,7 +32,7 @@ class Arm:
     @property
     def is_plain(self) -> bool:
         """Whether nothing is pruned."""
-        return all(run.config.get("prune_rule") == "none" for run in self.runs)
+        return all(run.is_plain for run in self.runs)
 
     @property
     def num_generations(self) -> int:
@@ -152,22 +152,31 @@ def _binned(curve: Points, x_M: Points) -> Points:
 
 @dataclass(frozen=True)
 class Interval:
-    """Mean of a few values and its 95% interval (Student's t); None for a single value."""
+    """Geometric mean of ratios, and its 95% interval; without limits for a single one."""
 
     mean: float
-    half_width: float | None
-    count: int
+    low: float | None = None
+    high: float | None = None
 
 
-def interval(values: Sequence[float]) -> Interval | None:
-    """The interval of independent values; None without any."""
-    if not values:
+def ratio_interval(ratios: Sequence[float]) -> Interval | None:
+    """Mean and interval of independent ratios, by Student's t on their logarithms.
+
+    Args:
+        ratios: positive.
+
+    Returns:
+        None without any.
+    """
+    if not ratios:
         return None
-    if len(values) == 1:
-        return Interval(values[0], None, 1)
-    quantile = T_95[len(values) - 2] if len(values) - 2 < len(T_95) else T_95_MANY
-    spread = statistics.stdev(values) / math.sqrt(len(values))
-    return Interval(statistics.mean(values), quantile * spread, len(values))
+    logs = [math.log(value) for value in ratios]
+    mean = statistics.mean(logs)
+    if len(logs) == 1:
+        return Interval(ratios[0])
+    quantile = T_95[len(logs) - 2] if len(logs) - 2 < len(T_95) else T_95_MANY
+    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
 def pairs(plain: Arm, arm: Arm) -> list[tuple[Run, Run]]:

@@ -28,12 +28,14 @@ class Sample:
         groups: plain values for the page's script, see `_group`.
         total: groups in the runs they were drawn from.
         runs: names of those runs.
+        first: name of the run to show first, one that prunes if there is one.
         notes: what was left out.
     """
 
     groups: list[dict[str, Any]]
     total: int
     runs: list[str] = field(default_factory=list)
+    first: str = ""
     notes: list[str] = field(default_factory=list)
 
 
@@ -67,10 +69,12 @@ def sample_groups(arms: Sequence[Arm], num_groups: int) -> Sample:
             wanted.setdefault(file, set()).add(group)
         for file, ids in wanted.items():
             for found in _read(file, ids):
-                groups.append(_group(run.path.resolve().name, found))
+                groups.append(_group(run, found))
                 is_cut |= any("full_length" in rollout for rollout in groups[-1]["rollouts"])
     notes = [f"Completions are cut at {MOST_CHARACTERS:,} characters."] if is_cut else []
-    return Sample(groups, total, [run.path.resolve().name for run in runs], notes)
+    names = [run.path.resolve().name for run in runs]
+    pruned = [name for name, run in zip(names, runs, strict=True) if not run.is_plain]
+    return Sample(groups, total, names, (pruned or names)[0], notes)
 
 
 def _files(run: Run) -> list[Path]:
@@ -107,21 +111,21 @@ def _read(file: Path, ids: set[int]) -> list[list[dict[str, Any]]]:
     return [found[group] for group in sorted(found)]
 
 
-def _group(run: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _group(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """One group: `why` names other rollouts by their place in the group, from 1."""
     place = {row["row"]: number for number, row in enumerate(rows, start=1)}
     group: dict[str, Any] = {
-        "run": run,
+        "run": run.path.resolve().name,
         "step": int(rows[0]["step"]),
         "group": int(rows[0]["group"]),
         "prompt": str(rows[0].get("prompt") or "")[:MOST_CHARACTERS],
-        "rollouts": [_rollout(row, place) for row in rows],
+        "rollouts": [_rollout(row, place, run.is_plain) for row in rows],
     }
     picture = picture_uri(rows[0].get("picture"))
     return group | ({"picture": picture} if picture else {})
 
 
-def _rollout(row: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
+def _rollout(row: dict[str, Any], place: dict[int, int], is_plain: bool) -> dict[str, Any]:
     text = str(row.get("completion") or "")
     parts = {k.removeprefix("reward/"): row[k] for k in row if k.startswith("reward/")}
     rollout = {
@@ -131,7 +135,7 @@ def _rollout(row: dict[str, Any], place: dict[int, int]) -> dict[str, Any]:
         "advantage": _finite(row.get("advantage")),
         "kept": bool(row.get("kept")),
         "reason": str(row.get("reason")),
-        "why": why(row, place),
+        "why": "nothing is pruned" if is_plain else why(row, place),
     }
     return rollout | ({"full_length": len(text)} if len(text) > MOST_CHARACTERS else {})
 
@@ -154,7 +158,7 @@ def why(row: dict[str, Any], place: dict[int, int]) -> str:
         "duplicate": repeats,
         "refill": f"fills the batch up; {repeats}" if other else "fills the batch up",
         "no_contrast": "its group has no contrast",
-        "rule": "by the rule's count" if not row.get("kept") else "chosen by the rule",
+        "rule": "by the rule's choice",
     }.get(str(row.get("reason")), str(row.get("reason")))
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 WIDTH, PLOT_HEIGHT = 480, 210
 LEFT, RIGHT, BOTTOM = 46, 14, 40
-LEGEND_LINE, CHARACTER = 18, 6.3
+LEGEND_LINE, CHARACTER = 18, 6.8
 NUM_COLOURS = 8
 NUM_PHASE_COLOURS = 7
 LONGEST_NAME = 40
@@ -66,20 +66,22 @@ def line_chart(title: str, series: Sequence[Series], axes: Axes) -> str:
         return ""
     ys = np.concatenate([v for s in series for v in (s.y_M, s.low_M, s.high_M) if v is not None])
     xs = np.concatenate([s.x_M for s in series])
-    x_ticks = _ticks(0.0, float(xs.max()))
+    x_end = float(xs.max()) or 1.0
+    x_ticks = [tick for tick in _ticks(0.0, x_end) if tick <= x_end]
     y_ticks = _ticks(0.0 if axes.from_zero else float(ys.min()), float(ys.max()))
     legend, top = _legend([(one.name, one.colour) for one in series])
     height = top + PLOT_HEIGHT + BOTTOM
 
     def px(x: float) -> float:
-        return LEFT + (x - x_ticks[0]) / (x_ticks[-1] - x_ticks[0]) * (WIDTH - LEFT - RIGHT)
+        return LEFT + x / x_end * (WIDTH - LEFT - RIGHT)
 
     def py(y: float) -> float:
         return top + PLOT_HEIGHT * (1 - (y - y_ticks[0]) / (y_ticks[-1] - y_ticks[0]))
 
+    decimals = 0 if y_ticks[1] - y_ticks[0] >= 0.0099 else 1
     parts = [legend]
     for tick in y_ticks:
-        label = f"{tick:.0%}" if axes.is_share else _number(tick)
+        label = f"{tick:.{decimals}%}" if axes.is_share else _number(tick)
         parts.append(f'<path class="grid" d="M{LEFT} {py(tick):.1f}H{WIDTH - RIGHT}"/>')
         parts.append(_text(LEFT - 6, py(tick) + 4, label, "end"))
     for tick in x_ticks:
@@ -124,6 +126,59 @@ def stacked_bars(
             x += value * scale
         parts.append(_text(x + 6, y + 31, f"{sum(values):.0f} {unit}", "start", "label"))
     return _svg(title, f"{title}, in {unit}", height, parts)
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A row of `dot_chart`: a value, its interval if known, and a limit if there is one."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    limit: float | None
+    colour: int
+
+
+def dot_chart(title: str, dots: Sequence[Dot], axis: str, limit_name: str) -> str:
+    """Values with intervals, one row each, beside their limit; empty text without rows.
+
+    Args:
+        title: of the picture.
+        dots: the rows.
+        axis: label of the values, which start at 0.
+        limit_name: what the limit is.
+    """
+    if not dots:
+        return ""
+    row, top = 36, 30
+    end = max(max(d.value, d.high or 0, d.limit or 0, 1.0) for d in dots) * 1.04
+    height = top + row * len(dots) + BOTTOM
+
+    def px(x: float) -> float:
+        return 10 + max(x, 0.0) / end * (WIDTH - 24)
+
+    bottom = height - BOTTOM
+    parts = [
+        f'<path class="limit" d="M8 4v14"/>{_text(16, 15, limit_name, "start")}',
+    ]
+    for tick in _ticks(0.0, end):
+        if tick <= end:
+            parts.append(f'<path class="grid" d="M{px(tick):.1f} {top - 4}V{bottom}"/>')
+            parts.append(_text(px(tick), bottom + 16, _number(tick), "middle"))
+    for number, dot in enumerate(dots):
+        y, colour = top + row * number + 22, dot.colour % NUM_COLOURS
+        told = f"{_short(dot.label)}  {dot.value:.2f}x"
+        if dot.low is not None and dot.high is not None:
+            told += f" [{dot.low:.2f}, {dot.high:.2f}]"
+            path = f"M{px(dot.low):.1f} {y}H{px(dot.high):.1f}"
+            parts.append(f'<path class="bar s{colour}" d="{path}"/>')
+        if dot.limit is not None:
+            parts.append(f'<path class="limit" d="M{px(dot.limit):.1f} {y - 9}v18"/>')
+        parts.append(f'<circle class="f{colour}" cx="{px(dot.value):.1f}" cy="{y}" r="5"/>')
+        parts.append(_text(12, y - 9, told, "start", "label"))
+    parts.append(_text(WIDTH / 2, height - 6, axis, "middle", "label"))
+    return _svg(title, f"{axis}; {limit_name}", height, parts)
 
 
 def _band(one: Series, px: Scale, py: Scale) -> str:

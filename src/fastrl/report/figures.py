@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
 import numpy as np
 
-from fastrl.report.arms import Arm, band
-from fastrl.report.charts import Axes, Series, line_chart, stacked_bars
+from fastrl.report.arms import Arm, band, baseline, pairs, plain_split, ratio_interval
+from fastrl.report.charts import Axes, Dot, Series, dot_chart, line_chart, stacked_bars
 from fastrl.report.phases import PHASES
 from fastrl.report.run_folders import Batch
 from fastrl.report.tables import PHASE_TITLES
@@ -61,8 +62,9 @@ def report_figures(arms: Sequence[Arm]) -> list[Figure]:
             Axes(UPDATES, "reward"),
             full,
         ),
-        _accuracy(arms),
+        _speedups(arms),
         _phases(arms),
+        _accuracy(arms),
         curves(
             "kept",
             "Kept per prompt",
@@ -113,6 +115,22 @@ def _accuracy(arms: Sequence[Arm]) -> Figure:
     title = "Held-out accuracy and training time"
     svg = line_chart(title, series, Axes(SECONDS, "held-out accuracy", is_share=True))
     return Figure("accuracy", title, svg, "One point a seed, at the end of its run.")
+
+
+def _speedups(arms: Sequence[Arm]) -> Figure:
+    plain, split = baseline(arms), plain_split(arms)
+    limit = split.bound if split and math.isfinite(split.bound) else None
+    dots = []
+    for colour, arm in enumerate(arms):
+        if plain is not None and arm is not plain:
+            found = ratio_interval([p.seconds / run.seconds for p, run in pairs(plain, arm)])
+            if found is not None:
+                dots.append(Dot(arm.name, found.mean, found.low, found.high, limit, colour))
+    title = "Speed-up end to end"
+    axis = f"times faster than {plain.name if plain else 'plain'}"
+    svg = dot_chart(title, dots, axis, "Amdahl bound: plain without log-probs and updates")
+    note = "Training time at equal updates; mean of the ratios of each seed and 95% interval."
+    return Figure("speedup", title, svg, note)
 
 
 def _phases(arms: Sequence[Arm]) -> Figure:

@@ -12,7 +12,7 @@ from string import Template
 
 import yaml
 
-from fastrl.report.arms import Arm, baseline, by_arm, interval, pairs, plain_split
+from fastrl.report.arms import Arm, baseline, by_arm, pairs, plain_split, ratio_interval
 from fastrl.report.browser import Sample, sample_groups
 from fastrl.report.figures import Figure, report_figures
 from fastrl.report.run_folders import find_runs
@@ -55,6 +55,7 @@ def build_report(paths: Sequence[Path], num_groups: int = 200, title: str | None
     tables, figures = report_tables(arms), report_figures(arms)
     sample = sample_groups(arms, num_groups)
     text = [f"# {title}", "", *(f"- {note}" for note in notes)]
+    text = [line.replace("<", "&lt;") for line in text]  # Markdown may hold HTML
     text += ["", *(markdown(table) for table in tables)]
     return Report(
         html=_page(title, arms, tables, figures, sample, notes),
@@ -91,7 +92,7 @@ def _page(
         settings="".join(_table(by_title[name]) for name in last if name in by_title)
         + "".join(_config(arm) for arm in arms),
         sample=_sample_note(sample),
-        data=_script_json({"groups": sample.groups, "runs": sample.runs}),
+        data=_script_json({"groups": sample.groups, "runs": sample.runs, "first": sample.first}),
         browser_hidden="" if sample.groups else "hidden",
     )
 
@@ -102,7 +103,7 @@ def _tiles(arms: Sequence[Arm]) -> str:
     shown = next((arm for arm in arms if not arm.is_plain), arms[0])
     tiles = []
     if plain is not None and shown is not plain:
-        ratios = interval([p.seconds / run.seconds for p, run in pairs(plain, shown)])
+        ratios = ratio_interval([p.seconds / run.seconds for p, run in pairs(plain, shown)])
         if ratios is not None:
             bound = f"; Amdahl bound {split.bound:.2f}x" if split else ""
             detail = f"{shown.name} against {plain.name}, training end to end{bound}"
@@ -113,8 +114,9 @@ def _tiles(arms: Sequence[Arm]) -> str:
             for when in ("before", "after")
         )
         if after:
-            detail = f"{arm.name}, from {with_spread(before)}"
-            tiles.append(("held-out accuracy", with_spread(after), detail))
+            share, _, spread = with_spread(after).partition(" ")
+            start = f", from {with_spread(before).partition(' ')[0]}" if before else ""
+            tiles.append(("held-out accuracy", share, f"{arm.name} {spread}".strip() + start))
     seconds = sum(run.seconds for run in shown.runs) / len(shown.runs)
     detail = f"{shown.name}, of all rollouts generated"
     tiles.append(("kept", f"{shown.kept_share:.0%}", detail))

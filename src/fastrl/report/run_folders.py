@@ -95,6 +95,11 @@ class Run:
         return int(self.lines[-1]["step"])
 
     @property
+    def is_plain(self) -> bool:
+        """Whether nothing is pruned."""
+        return self.config.get("prune_rule") == "none"
+
+    @property
     def is_finished(self) -> bool:
         """Whether it was trained and evaluated to its end."""
         return "finished" in self.summary or "after" in self.summary

@@ -13,9 +13,9 @@ from fastrl.report.arms import (
     Interval,
     baseline,
     final_reward,
-    interval,
     pairs,
     plain_split,
+    ratio_interval,
     seconds_to_reward,
 )
 from fastrl.report.phases import PHASES
@@ -149,7 +149,7 @@ def speed_table(arms: Sequence[Arm]) -> Table:
         cells = [arm.name, f"{statistics.mean(seconds):.1f}"]
         if plain is not None:
             both = [] if arm is plain else pairs(plain, arm)
-            ratios = interval([p.seconds / run.seconds for p, run in both])
+            ratios = ratio_interval([p.seconds / run.seconds for p, run in both])
             cells.append("1" if arm is plain else ratio(ratios))
             cells.append(f"{split.speedup(arm.kept_share):.2f}x" if split else NONE)
             cells.append(f"{split.bound:.2f}x" if split and math.isfinite(split.bound) else NONE)
@@ -164,7 +164,8 @@ def speed_table(arms: Sequence[Arm]) -> Table:
         tuple(header),
         tuple(rows),
         "Training time end to end at equal updates; evaluation and checkpoints are not in it. "
-        "Faster than plain: mean of the ratios of each seed, with the 95% interval (Student's t). "
+        "Faster than plain: geometric mean of the ratios of each seed, with its 95% interval "
+        "(Student's t on logarithms). "
         "Amdahl bound: plain's total over the phases that pruning leaves alone; adaptive "
         "rollouts shorten generation too and may pass it. Seconds to plain's reward: until the "
         "full-group reward (trailing mean over a tenth of the run) reaches plain's final level."
@@ -182,16 +183,16 @@ def _time_to_level(plain: Arm, arm: Arm) -> list[str]:
         other = by_seed[run.seed]
         level = final_reward(other)
         mine, plains = seconds_to_reward(run, level), seconds_to_reward(other, level)
-        if mine is None or plains is None:
+        if not mine or not plains:
             missed += 1
         else:
             spent.append(mine)
-            ratios.append(plains / mine if mine > 0 else math.inf)
+            ratios.append(plains / mine)
     if not spent:
         return ["never" if missed else NONE, NONE]
     told = f"{statistics.mean(spent):.1f}"
     told += f" ({missed} of {missed + len(spent)} never)" if missed else ""
-    return [told, "1" if arm is plain else ratio(interval(ratios))]
+    return [told, "1" if arm is plain else ratio(ratio_interval(ratios))]
 
 
 def seed_table(arms: Sequence[Arm]) -> Table:
@@ -298,10 +299,9 @@ def ratio(value: Interval | None) -> str:
     """A ratio with its 95% interval; how many seeds where there is no interval."""
     if value is None:
         return NONE
-    if value.half_width is None:
+    if value.low is None or value.high is None:
         return f"{value.mean:.2f}x (one seed)"
-    low, high = value.mean - value.half_width, value.mean + value.half_width
-    return f"{value.mean:.2f}x [{low:.2f}, {high:.2f}]"
+    return f"{value.mean:.2f}x [{value.low:.2f}, {value.high:.2f}]"
 
 
 def markdown(table: Table) -> str:

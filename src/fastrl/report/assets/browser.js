@@ -3,7 +3,7 @@
 (() => {
   const PAGE = 20;
   const $ = (id) => document.getElementById(id);
-  const { groups, runs } = JSON.parse($("data").textContent);
+  const { groups, runs, first } = JSON.parse($("data").textContent);
   let shown = PAGE;
 
   $("theme").addEventListener("click", () => {
@@ -37,6 +37,7 @@
     option.value = run;
     $("run").append(option);
   });
+  $("run").value = first;
 
   const matches = (rollout, query) => {
     const reward = rollout.reward === null ? NaN : rollout.reward;
@@ -70,11 +71,15 @@
     const view = element("div", "rollout " + (rollout.kept ? "kept" : "dropped"));
     const cut = rollout.full_length ? `\n\u2026 (${rollout.full_length} characters)` : "";
     const facts = element("div", "facts");
-    facts.append(element("span", "chip", rollout.kept ? "kept" : "dropped"));
-    facts.append(element("span", "", ` reward ${number(rollout.reward, 2)}, advantage ${number(rollout.advantage, 3)}`));
-    const parts = Object.entries(rollout.parts).map(([name, value]) => `${name} ${number(value, 2)}`);
-    if (parts.length > 1) facts.append(element("div", "why", parts.join(", ")));
-    facts.append(element("div", "why", rollout.why));
+    const verdict = element("div");
+    verdict.append(element("span", "chip", rollout.kept ? "kept" : "dropped"));
+    verdict.append(element("span", "why", " " + rollout.why));
+    const parts = Object.entries(rollout.parts).map(
+      ([name, value]) => `${name.replace(/_reward$/, "")} ${number(value, 2)}`);
+    const sum = parts.length > 1 ? ` (${parts.join(", ")})` : "";
+    facts.append(verdict);
+    facts.append(element("div", "", `advantage ${number(rollout.advantage, 3)}`));
+    facts.append(element("div", "", `reward ${number(rollout.reward, 2)}${sum}`));
     view.append(element("div", "number", "#" + rollout.number));
     view.append(element("div", "text", (rollout.completion || "(empty)") + cut));
     view.append(facts);

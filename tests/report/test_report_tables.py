@@ -1,0 +1,147 @@
+"""The report's tables from run folders written by hand: every cell is known."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from report_runs import write_comparison, write_run
+
+from fastrl.report.arms import band, by_arm, ratio_interval, seconds_to_reward
+from fastrl.report.run_folders import find_runs
+from fastrl.report.tables import Table, markdown, report_tables
+
+
+def tables_of(*paths: Path) -> dict[str, Table]:
+    runs, _ = find_runs(paths)
+    return {table.title: table for table in report_tables(by_arm(runs))}
+
+
+def row(table: Table, name: str) -> dict[str, str]:
+    return next(dict(zip(table.header, r, strict=True)) for r in table.rows if r[0] == name)
+
+
+def test_result(tmp_path: Path) -> None:
+    table = tables_of(write_comparison(tmp_path / "c"))["Result"]
+    plain, pruned = row(table, "none"), row(table, "differential")
+    assert table.rows[0][0] == "none"
+    assert plain["rule"] == "plain, n = 4"
+    assert pruned["rule"] == "differential 0.2, kept"
+    assert (plain["seeds"], plain["updates"], plain["kept"]) == ("2", "4", "100.0%")
+    assert pruned["accuracy before"] == "25.0% ± 0.0"
+    assert pruned["after"] == "85.0% ± 7.1"  # 80 and 90
+    assert pruned["reward at the end"] == "0.800"
+    assert (pruned["kept"], pruned["rollouts per prompt"]) == ("25.0%", "4.0")
+
+
+def test_speed(tmp_path: Path) -> None:
+    tables = tables_of(write_comparison(tmp_path / "c"))
+    plain, pruned = row(tables["Speed"], "none"), row(tables["Speed"], "differential")
+    assert (plain["training seconds"], pruned["training seconds"]) == ("250.0", "50.0")
+    assert plain["faster than plain"] == "1"
+    # Ratios 2 and 8: geometric mean 4; logs ln 2 apart from it, t with 1 degree of freedom.
+    half = 12.706 * (math.sqrt(2) * math.log(2)) / math.sqrt(2)
+    assert (
+        pruned["faster than plain"] == f"4.00x [{4 / math.exp(half):.2f}, {4 * math.exp(half):.2f}]"
+    )
+    # Plain spends 20 + 20 of 250 s in what pruning shortens, mean over its seeds.
+    assert pruned["Amdahl bound"] == f"{250 / 210:.2f}x"
+    assert pruned["expected at this kept share"] == f"{250 / (250 - 0.75 * 40):.2f}x"
+    assert pruned["seconds to plain's reward"] == "50.0"
+    assert [r[3] for r in tables["Seeds"].rows] == ["1.00x", "1.00x", "2.00x", "8.00x"]
+
+
+def test_phases(tmp_path: Path) -> None:
+    table = tables_of(write_comparison(tmp_path / "c"))["Time per phase"]
+    assert row(table, "none")["updates"] == "20.0 (8%)"
+    assert row(table, "none")["all"] == "250.0"
+    assert row(table, "differential")["old log-probs"] == "5.0 (10%)"
+
+
+def test_settings_and_machine(tmp_path: Path) -> None:
+    one = write_run(tmp_path / "a", weight_decay=0.1, adam_beta1=0.9)
+    two = write_run(tmp_path / "b", weight_decay=0.2, adam_beta1=0.9, seed=5)
+    tables = tables_of(one, two)
+    assert row(tables["Settings"], "weight_decay") == {
+        "setting": "weight_decay",
+        "a": "0.1",
+        "b": "0.2",
+    }
+    names = [r[0] for r in tables["Settings"].rows]
+    assert "recipe" in names
+    assert not {"adam_beta1", "seed"} & set(names)
+    assert ("held-out pictures", "64") in tables["Versions and machine"].rows
+    assert "Seeds" not in tables
+
+
+def test_runs_of_another_length_are_not_compared(tmp_path: Path) -> None:
+    plain = write_run(tmp_path / "none")
+    longer = write_run(tmp_path / "longer", rule="differential", rewards=(0.1,) * 5, kept=4.0)
+    speed = row(tables_of(plain, longer)["Speed"], "longer")
+    assert speed["faster than plain"] == "-"
+    assert speed["seconds to plain's reward"] == "never"
+
+
+def test_time_to_a_reward(tmp_path: Path) -> None:
+    runs, _ = find_runs([write_run(tmp_path / "a")])
+    assert seconds_to_reward(runs[0], 0.6) == 75.0
+    assert seconds_to_reward(runs[0], 0.81) is None
+
+
+def test_bands_over_seeds(tmp_path: Path) -> None:
+    for seed, rewards in ((1, (0.0, 1.0)), (2, (1.0, 3.0))):
+        write_run(tmp_path / f"a-seed{seed}", seed=seed, rewards=rewards)
+    arm = by_arm(find_runs([tmp_path])[0])[0]
+    found = band(arm, lambda b: b.step, lambda b: b.reward)
+    assert found is not None
+    np.testing.assert_allclose(found.x_M, [1, 2])
+    np.testing.assert_allclose(found.mean_M, [0.5, 2.0])
+    np.testing.assert_allclose([found.low_M, found.high_M], [[0, 1], [1, 3]])
+
+
+def test_long_runs_are_averaged_not_sampled(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", rewards=(0.0, 1.0) * 200)
+    arm = by_arm(find_runs([tmp_path])[0])[0]
+    found = band(arm, lambda b: b.step, lambda b: b.reward, num_bins=10)
+    assert found is not None
+    assert len(found.x_M) == 10
+    np.testing.assert_allclose(found.mean_M, 0.5, atol=0.03)
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert ratio_interval([]) is None
+    found = ratio_interval([2.0])
+    assert found is not None
+    assert (found.mean, found.low) == (2.0, None)
+
+
+def test_unfinished_and_empty_runs_are_told(tmp_path: Path) -> None:
+    running = write_run(tmp_path / "running")
+    (running / "summary.json").unlink()
+    with (running / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 5, "sec')
+    (tmp_path / "started").mkdir()
+    (tmp_path / "started" / "config.yaml").write_text("seed: 1\n")
+    runs, notes = find_runs([tmp_path])
+    assert [run.arm for run in runs] == ["running"]
+    assert notes == [
+        "running is not finished: 4 updates so far.",
+        "started has made no update yet: left out.",
+    ]
+    assert row(tables_of(tmp_path)["Result"], "running")["after"] == "-"
+
+
+def test_bad_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no run in it"):
+        find_runs([tmp_path])
+    run = write_run(tmp_path / "a")
+    with pytest.raises(ValueError, match="arm 'a' has seed 1 already"):
+        by_arm(find_runs([run, run])[0])
+    (run / "summary.json").write_text("{")
+    with pytest.raises(ValueError, match=r"summary\.json: cannot be read"):
+        find_runs([run])
+
+
+def test_markdown_escapes_cells() -> None:
+    text = markdown(Table("T", ("a", "b"), (("x|y", "<b>\n2"),), "Note."))
+    assert text == "## T\n\n| a | b |\n| --- | --: |\n| x\\|y | &lt;b> 2 |\n\nNote.\n"
