@@ -76,12 +76,14 @@ def test_near_misses_of_every_gold_are_wrong() -> None:
     assert taken == []
 
 
+@settings(deadline=None)
 @given(golds)
 def test_grading_is_reflexive(gold: str) -> None:
     assert equivalent(gold, gold)
     assert equivalent(as_latex(gold), gold)
 
 
+@settings(deadline=None)
 @given(golds, st.sampled_from(UNITS + DEGREES), golds)
 def test_a_unit_or_degree_mark_changes_nothing(gold: str, mark: str, answer: str) -> None:
     verdict = equivalent(answer, gold)
@@ -90,6 +92,7 @@ def test_a_unit_or_degree_mark_changes_nothing(gold: str, mark: str, answer: str
     assert equivalent(answer + mark, gold + mark) is verdict
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_whitespace_changes_nothing(data: st.DataObject) -> None:
     tokens = data.draw(
@@ -109,7 +112,7 @@ def test_whitespace_changes_nothing(data: st.DataObject) -> None:
     assert equivalent(spaced, "".join(tokens))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200), golds)
 def test_arbitrary_bytes_never_raise(data: bytes, gold: str) -> None:
     for encoding in ("latin-1", "utf-8"):
@@ -129,7 +132,7 @@ SYNTAX = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(SYNTAX, st.sampled_from(["5", "5√{3}", "A", "0", r"\frac{1}{x}"]))
 def test_arbitrary_syntax_never_raises(text: str, gold: str) -> None:
     assert isinstance(equivalent(text, gold), bool)

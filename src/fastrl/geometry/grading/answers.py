@@ -13,7 +13,8 @@ from functools import lru_cache
 from itertools import pairwise
 
 from .cleaning import clean, strip_unit
-from .expressions import Node, Number, UnreadableError, divide, evaluate, read_expression
+from .expressions import Node, Number, UnreadableError, divide, evaluate
+from .reading import read_expression
 
 MAX_LENGTH = 1000
 MAX_STATEMENTS = 4

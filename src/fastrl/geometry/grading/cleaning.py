@@ -1,4 +1,4 @@
-"""Bring the many ways to write one value to one notation, which `expressions` can read.
+"""Bring the many ways to write one value to one notation, which `reading` can read.
 
 Cleaning drops what carries no value (math delimiters, spacing, markdown, units, thousands
 separators) and keeps everything else, so that a text which is more than a value stays unreadable.
