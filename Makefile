@@ -11,7 +11,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable ".[trl,dev]"
+	$(BIN)/python -m pip install --quiet --editable ".[trl,geometry,dev]"
 	touch $@
 
 train: install  ## watch a small vision-language model learn geometry (about five minutes)

@@ -1,4 +1,4 @@
-"""The command line: `fastrl train`, `fastrl doctor`."""
+"""The command line: `fastrl train`, `compare`, `replay`, `report`, `doctor`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import yaml
 from rich.console import Console
 
 import fastrl
+from fastrl.report.commands import register as register_report_commands
 
 app = typer.Typer(
     name="fastrl",
@@ -159,6 +160,9 @@ def doctor() -> None:
     Console().print(table)
     if any(finding.remedy for finding in findings):
         raise typer.Exit(code=1)
+
+
+register_report_commands(app)
 
 
 def _quiet_hosts() -> None:

@@ -136,12 +136,11 @@ def arms_of(rules: Sequence[str], num_generations: int, batch_size: int) -> tupl
     arms = []
     for rule in sorted(rules, key=PRUNE_RULES.index):
         takes = DIFFERENTIAL if rule in SHARED_FRACTION else None
-        arms.append(Arm(rule, {"prune_rule": rule}, takes))
+        arms.append(Arm(rule, {"prune_rule": rule, "weighting": "kept"}, takes))
         if rule == DIFFERENTIAL:
             arms.append(Arm("differential-exact", {"prune_rule": rule, "weighting": "exact"}))
-            arms.append(
-                Arm("differential-static", {"prune_rule": rule, "adaptive_rollouts": False})
-            )
+            static = {"prune_rule": rule, "weighting": "kept", "adaptive_rollouts": False}
+            arms.append(Arm("differential-static", static))
         if rule == PLAIN:
             arms += [
                 Arm(f"none-n{count}", _fewer(count, num_generations, batch_size))
