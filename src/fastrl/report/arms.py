@@ -185,7 +185,9 @@ def pairs(plain: Arm, arm: Arm) -> list[tuple[Run, Run]]:
     return [
         (by_seed[run.seed], run)
         for run in arm.runs
-        if run.seed in by_seed and by_seed[run.seed].steps == run.steps and run.seconds > 0
+        if run.seed in by_seed
+        and by_seed[run.seed].steps == run.steps
+        and min(run.seconds, by_seed[run.seed].seconds) > 0
     ]
 
 

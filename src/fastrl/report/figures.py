@@ -125,7 +125,16 @@ def _speedups(arms: Sequence[Arm]) -> Figure:
         if plain is not None and arm is not plain:
             found = ratio_interval([p.seconds / run.seconds for p, run in pairs(plain, arm)])
             if found is not None:
-                dots.append(Dot(arm.name, found.mean, found.low, found.high, limit, colour))
+                dots.append(
+                    Dot(
+                        arm.name,
+                        found.mean,
+                        found.low,
+                        found.high,
+                        limit if not arm.is_plain else None,
+                        colour,
+                    )
+                )
     title = "Speed-up end to end"
     axis = f"times faster than {plain.name if plain else 'plain'}"
     svg = dot_chart(title, dots, axis, "Amdahl bound: plain without log-probs and updates")

@@ -85,7 +85,9 @@ def read_trl(rows: list[Row], options: ReadOptions) -> tuple[list[Rollout], Note
         )
         for row in rows
     ]
-    rollouts, notes = group_by_prompt(rollouts, options.num_generations, is_consecutive=True)
+    rollouts, notes = group_by_prompt(
+        rollouts, options.num_generations, is_consecutive=True, is_cut=options.is_cut
+    )
     if not options.rewards:
         notes.append(f"Rewards read from: {', '.join(names)}.")
     return _with_file(rollouts, rows), notes
@@ -166,7 +168,8 @@ def _reward(row: Row, options: ReadOptions, names: list[str]) -> float:
 
 def _trl_reward_names(rows: list[Row]) -> list[str]:
     def is_numeric(name: str) -> bool:
-        values = [row.values[name] for row in rows if row.values[name] is not None]
+        found = (row.values.get(name) for row in rows)
+        values = [value for value in found if value is not None]
         return bool(values) and all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
         )

@@ -125,9 +125,9 @@ def result_table(arms: Sequence[Arm]) -> Table:
                 with_spread(_scores(arm, "after", "sampled")),
                 with_spread(_scores(arm, "after", "greedy")),
                 with_spread(_scores(arm, "after", "in_format")),
-                f"{statistics.mean(rewards):.3f}",
+                _number(statistics.mean(rewards), 3),
                 f"{arm.kept_share:.1%}",
-                f"{arm.mean_num_generations:.1f}",
+                _number(arm.mean_num_generations, 1),
             )
         )
     return Table(
@@ -151,8 +151,10 @@ def speed_table(arms: Sequence[Arm]) -> Table:
             both = [] if arm is plain else pairs(plain, arm)
             ratios = ratio_interval([p.seconds / run.seconds for p, run in both])
             cells.append("1" if arm is plain else ratio(ratios))
-            cells.append(f"{split.speedup(arm.kept_share):.2f}x" if split else NONE)
-            cells.append(f"{split.bound:.2f}x" if split and math.isfinite(split.bound) else NONE)
+            # Plain runs with fewer rollouts save generation too: the bound is not theirs.
+            told = split if arm is plain or not arm.is_plain else None
+            cells.append(f"{told.speedup(arm.kept_share):.2f}x" if told else NONE)
+            cells.append(f"{told.bound:.2f}x" if told and math.isfinite(told.bound) else NONE)
             cells += _time_to_level(plain, arm)
         rows.append(tuple(cells))
     header = ["arm", "training seconds"]
@@ -200,21 +202,20 @@ def seed_table(arms: Sequence[Arm]) -> Table:
     plain = baseline(arms)
     if all(len(arm.runs) < 2 for arm in arms):
         return Table("Seeds", (), ())
-    by_seed = {run.seed: run for run in plain.runs} if plain else {}
     rows = []
     for arm in arms:
+        others = {run.seed: other for other, run in pairs(plain, arm)} if plain else {}
         for run in arm.runs:
-            other = by_seed.get(run.seed)
-            is_paired = other is not None and other.steps == run.steps
+            other = others.get(run.seed)
             after = run.held_out("after", "sampled")
             rows.append(
                 (
                     arm.name,
                     str(run.seed),
                     f"{run.seconds:.1f}",
-                    f"{other.seconds / run.seconds:.2f}x" if other and is_paired else NONE,
+                    f"{other.seconds / run.seconds:.2f}x" if other else NONE,
                     NONE if after is None else f"{after:.1%}",
-                    f"{final_reward(run):.3f}",
+                    _number(final_reward(run), 3),
                     f"{Arm(arm.name, (run,)).kept_share:.1%}",
                 )
             )
@@ -320,6 +321,10 @@ def _markdown_row(cells: Sequence[str]) -> str:
 def _scores(arm: Arm, when: str, key: str) -> list[float]:
     found = [run.held_out(when, key) for run in arm.runs]
     return [value for value in found if value is not None]
+
+
+def _number(value: float, digits: int) -> str:
+    return NONE if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _plain_text(value: Any) -> str:
