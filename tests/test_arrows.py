@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "report": {"core", "report"},
     "geometry": {"core", "geometry"},
     "recipes": {"recipes"},
-    "runs": {"core", "trl", "geometry", "recipes", "runs"},
+    "runs": {"core", "trl", "geometry", "recipes", "report", "runs"},
     "doctor": {"trl"},
     "cli": {"runs", "recipes", "report", "geometry", "doctor"},
 }

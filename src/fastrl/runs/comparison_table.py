@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
-from fastrl.runs.table import PHASE_NAMES
+from fastrl.report.arms import ratio_interval
+from fastrl.report.tables import PHASE_TITLES
 
 PLAIN = "none"
-# Two-sided 95% quantiles of Student's t by degrees of freedom: few seeds are few.
-T_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 COLUMNS = (
     "arm",
     "seeds",
@@ -31,7 +29,7 @@ Summaries = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 def comparison_rows(summaries: Summaries) -> list[list[str]]:
     """The table's cells, header first; arms without a finished run are left out."""
-    rows = [[*COLUMNS, *PHASE_NAMES.values()]]
+    rows = [[*COLUMNS, *PHASE_TITLES.values()]]
     plain = summaries.get(PLAIN, {})
     for arm, by_seed in summaries.items():
         if not by_seed:
@@ -56,7 +54,7 @@ def comparison_rows(summaries: Summaries) -> list[list[str]]:
                 f"{statistics.mean(used):.1f}",
                 *(
                     f"{statistics.mean(r['seconds_per_phase'].get(phase, 0.0) for r in runs):.1f}"
-                    for phase in PHASE_NAMES
+                    for phase in PHASE_TITLES
                 ),
             ]
         )
@@ -72,17 +70,14 @@ def share_with_spread(shares: Sequence[float]) -> str:
 
 
 def ratio_with_interval(ratios: Sequence[float]) -> str:
-    """Geometric mean of paired ratios, with its 95% confidence interval (Student's t on logs)."""
-    if not ratios:
+    """Geometric mean of paired ratios, with its 95% confidence interval."""
+    interval = ratio_interval(ratios)
+    if interval is None:
         return "-"
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.mean(logs)
-    told = f"{math.exp(mean):.2f}x"
-    if len(logs) < 2:
+    told = f"{interval.mean:.2f}x"
+    if interval.low is None or interval.high is None:
         return told
-    quantile = T_95[min(len(logs) - 1, len(T_95)) - 1]
-    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
-    return f"{told} [{math.exp(mean - half):.2f}, {math.exp(mean + half):.2f}]"
+    return f"{told} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def comparison_table(summaries: Summaries) -> Table:

@@ -6,15 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-PHASE_NAMES = {
-    "generate": "generation",
-    "reward": "rewards",
-    "prune": "pruning",
-    "old_logps": "old log-probs",
-    "ref_logps": "reference log-probs",
-    "update": "updates",
-    "other": "other",
-}
+from fastrl.report.tables import PHASE_TITLES
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
@@ -34,7 +26,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         table.add_section()
     seconds = summary["seconds"]
     table.add_row("training", f"{seconds:.1f} s")
-    for phase, name in PHASE_NAMES.items():
+    for phase, name in PHASE_TITLES.items():
         spent = summary["seconds_per_phase"].get(phase, 0.0)
         table.add_row(f"  {name}", f"{spent:.1f} s  {spent / max(seconds, 1e-9):5.1%}")
     table.add_section()
