@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 ARGS ?=
+CODE = src tests benchmarks scripts
 
 .PHONY: install train test lint benchmark wheel clean
 
@@ -21,8 +22,8 @@ test: install lint  ## every check and every test, slow ones included
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: install
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 
 benchmark: install
