@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "recipes": {"recipes"},
     "runs": {"core", "trl", "geometry", "recipes", "report", "runs"},
     "doctor": {"trl"},
-    "cli": {"runs", "recipes", "report", "geometry", "doctor"},
+    "cli": {"runs", "recipes", "report", "geometry", "doctor", "trl"},
 }
 
 

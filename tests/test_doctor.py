@@ -1,6 +1,8 @@
 import pytest
+from typer.testing import CliRunner
 
 from fastrl import doctor
+from fastrl.cli import app
 
 
 def test_a_sound_installation_has_no_problem() -> None:
@@ -18,6 +20,15 @@ def test_a_version_out_of_range_comes_with_a_remedy(monkeypatch: pytest.MonkeyPa
     finding = next(f for f in doctor.examine() if f.what == "TRL host")
     assert "found trl 1.30.0" in finding.found
     assert "pip install" in finding.remedy
+
+
+def test_remedies_are_printed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    remedy = 'pip install "fastrl-grpo[trl]" [a list]'
+    monkeypatch.setattr(doctor, "examine", lambda: [doctor.Finding("x", "[none]", remedy)])
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["doctor"])
+    assert result.exit_code == 1
+    assert remedy in result.output
+    assert "[none]" in result.output
 
 
 def test_a_moved_seam_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 from rich.console import Console
+from rich.text import Text
 
 import fastrl
 from fastrl.report.commands import register as register_report_commands
@@ -40,8 +41,18 @@ def _main(
 
 
 def _fail(error: Exception) -> typer.Exit:
-    Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+    text = Text.assemble(("error: ", "bold red"), str(error))
+    Console(stderr=True).print(text, soft_wrap=True)
     return typer.Exit(code=2)
+
+
+def _require_trl() -> None:
+    """Stop with the remedy where the TRL host cannot be imported."""
+    try:
+        import fastrl.trl  # noqa: F401
+    except ImportError as error:
+        hint = f"{error}. FastRL trains with TRL: pip install 'fastrl-grpo[trl]'"
+        raise _fail(ImportError(hint)) from error
 
 
 @app.command(context_settings=PASS_THROUGH, add_help_option=False)
@@ -54,6 +65,7 @@ def train(
 ) -> None:
     """Train a policy from a recipe: fastrl train [RECIPE] [--any_config_field value ...]."""
     console = Console()
+    _require_trl()
     from fastrl.runs import recipe as recipes
 
     if help_:
@@ -88,12 +100,15 @@ def _train(console: Console, name: str, run: Any, config: Any, dry_run: bool, re
             f"output_dir = {config.output_dir!r} holds a run already: go on with --resume, or "
             "choose another with --output_dir."
         )
-    existed = job.folder.path.exists()
+    if resume and not job.folder.is_used():
+        raise ValueError(f"--resume: output_dir = {config.output_dir!r} holds no run.")
+    made = [path for path in (job.folder.path, *job.folder.path.parents) if not path.exists()]
     job.build()
     if dry_run:
-        console.print(yaml.safe_dump(job.resolved(), sort_keys=False), highlight=False)
-        if not existed:
-            job.folder.path.rmdir()  # the trainer makes its output folder as soon as it is built
+        text = yaml.safe_dump(job.resolved(), sort_keys=False)
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        for path in made:
+            path.rmdir()  # the trainer makes its output folder as soon as it is built
         return
     if resume and job.folder.is_used():
         problems = job.resume_problems()
@@ -124,6 +139,7 @@ def compare(
     weighting and fixed rollouts. Further --field value words go to every run. Start it again to go
     on where it was stopped.
     """
+    _require_trl()
     from fastrl.runs.compare import compare_recipe
 
     _quiet_hosts()
@@ -153,10 +169,10 @@ def doctor() -> None:
     findings = examine()
     table = Table(box=None, show_header=False)
     for finding in findings:
-        mark = "[bold red]problem[/]" if finding.remedy else "[green]ok[/]"
-        table.add_row(mark, finding.what, finding.found)
+        mark = Text("problem", "bold red") if finding.remedy else Text("ok", "green")
+        table.add_row(mark, Text(finding.what), Text(finding.found))
         if finding.remedy:
-            table.add_row("", "", f"[bold]remedy:[/] {finding.remedy}")
+            table.add_row("", "", Text.assemble(("remedy: ", "bold"), finding.remedy))
     Console().print(table)
     if any(finding.remedy for finding in findings):
         raise typer.Exit(code=1)

@@ -39,6 +39,7 @@ def test_rules_bring_their_controls() -> None:
         "differential",
         "differential-exact",
         "differential-static",
+        "differential-exact-static",
         "random",
         "none",
         "none-n4",
@@ -73,7 +74,7 @@ def test_runs_are_interleaved_and_a_share_is_measured(tmp_path: Path) -> None:
     comparison = Comparison("toy_geometry", arms, (1, 2), tmp_path, ("--max_steps", "4"))
     names = [run.path.name for _, _, run in comparison.runs()]
     assert names[0] == "differential-seed1"
-    assert names[4] == "differential-seed2"
+    assert names[5] == "differential-seed2"
     random = next(arm for arm in arms if arm.name == "random")
     run = next(run for arm, seed, run in comparison.runs() if arm is random and seed == 1)
     with pytest.raises(RecipeError, match="differential-seed1 has no result yet"):
@@ -138,3 +139,19 @@ def test_an_unknown_arm_is_refused() -> None:
     result = CliRunner().invoke(app, ["compare", "toy_geometry", "--only", "plain"])
     assert result.exit_code == 2
     assert "--only: plain: expected some of differential" in result.stderr
+
+
+def test_words_that_arms_set_are_refused() -> None:
+    words = ["compare", "toy_geometry", "--seed", "4", "--weighting", "kept"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "--weighting, --seed: set by the arms" in result.stderr
+
+
+def test_a_folder_belongs_to_one_comparison(tmp_path: Path) -> None:
+    finish(tmp_path, "none", 1)
+    arms = arms_of(["none"], 2, 8)
+    Comparison("toy_geometry", arms, (1,), tmp_path, ("--max_steps", "4")).claim_folder()
+    other = Comparison("toy_geometry", arms, (1,), tmp_path, ("--max_steps", "8"))
+    with pytest.raises(RecipeError, match="compares toy_geometry --max_steps 4"):
+        other.execute(lambda *values: None)

@@ -137,6 +137,13 @@ def test_dry_run_prints_the_configuration_and_writes_nothing(tmp_path: Path) -> 
     assert not folder.exists()
 
 
+def test_resume_without_a_run_is_refused(tmp_path: Path) -> None:
+    words = ["train", "--resume", "--output_dir", str(tmp_path / "nothing")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "holds no run" in result.stderr
+
+
 def test_help_lists_every_field() -> None:
     result = CliRunner(env={"COLUMNS": "160"}).invoke(app, ["train", "--help"])
     assert result.exit_code == 0

@@ -41,6 +41,27 @@ def test_every_shipped_recipe_builds(name: str, tmp_path: Path) -> None:
     assert config.logging_steps == 1
 
 
+def test_what_the_run_and_fastrl_refuse_is_told_together(tmp_path: Path) -> None:
+    _, content = load_recipe("toy_geometry")
+    overrides = {"eval_pictures": "-1", "similarity_threshold": "3"}
+    with pytest.raises(RecipeError, match=r"eval_pictures = -1.*similarity_threshold = 3"):
+        build_arguments(content, overrides, str(tmp_path))
+
+
+def test_a_list_for_one_value_and_another_logging_are_told(tmp_path: Path) -> None:
+    _, content = load_recipe("toy_geometry")
+    with pytest.raises(RecipeError) as caught:
+        build_arguments(content | {"learning_rate": [1, 2], "logging_steps": 5}, {}, str(tmp_path))
+    assert "--learning_rate: [1, 2]: expected one value" in str(caught.value)
+    assert "--logging_steps: a run folder logs every step" in str(caught.value)
+
+
+def test_the_config_of_a_run_is_a_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("recipe: toy_geometry\nmax_steps: 3\n")
+    assert load_recipe(str(path)) == ("config", {"max_steps": 3})
+
+
 def test_overrides_win_and_keep_their_types(tmp_path: Path) -> None:
     _, content = load_recipe("toy_geometry")
     overrides = {

@@ -37,9 +37,9 @@ def test_defaults() -> None:
         "prune_rule": "differential",
         "similarity_threshold": 0.2,
         "keep_fraction": 0.5,
-        "weighting": "kept",
+        "weighting": "exact",
         "drop_uninformative": False,
-        "adaptive_rollouts": True,
+        "adaptive_rollouts": False,
         "min_generations": 2,
         "steps_per_epoch": None,
         "start_step": 0,
@@ -90,5 +90,7 @@ def test_all_wrong_fields_are_told_at_once() -> None:
     ],
 )
 def test_build_rule(name: str, rule: Any) -> None:
-    args = FastRLArguments(prune_rule=name, similarity_threshold=0.3, keep_fraction=0.25)
+    args = FastRLArguments(
+        prune_rule=name, similarity_threshold=0.3, keep_fraction=0.25, weighting="kept"
+    )
     assert build_rule(args) == rule

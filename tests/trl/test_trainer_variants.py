@@ -10,6 +10,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from test_normalisation import assert_same, random_batch, two_updates
 from tiny_runs import (
+    PUBLISHED,
     largest_difference,
     make_trainer,
     settings,
@@ -103,7 +104,7 @@ def test_an_adapter_trained_before_is_its_own_reference(text_model: str, out: st
     trainer = FastGRPOTrainer(
         model=model,
         reward_funcs=token_reward,
-        args=FastGRPOConfig(**settings(out, beta=0.1, max_steps=2)),
+        args=FastGRPOConfig(**PUBLISHED, **settings(out, beta=0.1, max_steps=2)),
         train_dataset=text_rows(),
         processing_class=AutoTokenizer.from_pretrained(text_model),
     )
@@ -181,7 +182,7 @@ def test_a_rollout_function_of_the_users_own(text_model: str, out: str) -> None:
     trainer = FastGRPOTrainer(
         model=text_model,
         reward_funcs=reward,
-        args=FastGRPOConfig(**settings(out, max_steps=2)),
+        args=FastGRPOConfig(**PUBLISHED, **settings(out, max_steps=2)),
         train_dataset=text_rows(),
         processing_class=AutoTokenizer.from_pretrained(text_model),
         rollout_func=rollout,

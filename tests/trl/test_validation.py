@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from datasets import IterableDataset
-from tiny_runs import make_trainer, settings, text_rows, token_reward, vision_rows
+from tiny_runs import PUBLISHED, make_trainer, settings, text_rows, token_reward, vision_rows
 from transformers import AutoProcessor, TrainingArguments
 from trl import GRPOTrainer
 
@@ -15,7 +15,7 @@ from fastrl.trl.validation import given_argument, run_problems
 
 
 def config(out: str, **overrides: Any) -> FastGRPOConfig:
-    return FastGRPOConfig(**settings(out, **overrides))
+    return FastGRPOConfig(**{**PUBLISHED, **settings(out, **overrides)})
 
 
 def stream() -> IterableDataset:

@@ -19,9 +19,11 @@ from trl import GRPOConfig, GRPOTrainer
 
 from fastrl.geometry.toy.policy import build_model, build_processor
 from fastrl.geometry.toy.text import build_tokenizer
-from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
+from fastrl.trl import FastGRPOConfig, FastGRPOTrainer, FastRLArguments
 
 QUESTIONS = [f"What is {number} plus {number % 3}?" for number in range(64)]
+
+PUBLISHED = {"weighting": "kept", "adaptive_rollouts": True}
 
 
 def save_text_model(folder: Path) -> str:
@@ -153,6 +155,9 @@ def make_trainer(
         Path(model) / "processor_config.json"
     ).exists()
     loader = AutoProcessor if is_vision else AutoTokenizer
+    if issubclass(config_class, FastRLArguments):
+        # Said here, so that the tests do not hang on the library's defaults.
+        given = {**PUBLISHED, **given}
     config = config_class(**given)
     trainer = trainer_class(
         model=model,

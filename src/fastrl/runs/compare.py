@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from fastrl.runs.comparison import Comparison, arms_of
+from fastrl.runs.comparison import SET_BY_ARMS, Comparison, arms_of
 from fastrl.runs.comparison_table import comparison_markdown, comparison_table
 from fastrl.runs.folder import write_whole
 from fastrl.runs.recipe import RecipeError, build_arguments, load_recipe, parse_overrides
@@ -35,7 +35,11 @@ def compare_recipe(
         RecipeError: a rule, an arm, or a field that cannot be used.
     """
     name, content = load_recipe(recipe)
-    overrides = {**parse_overrides(words), "num_generations": str(num_generations)}
+    given = parse_overrides(words)
+    taken = [f"--{field}" for field in SET_BY_ARMS if field in given]
+    if taken:
+        raise RecipeError(f"{', '.join(taken)}: set by the arms and seeds of a comparison.")
+    overrides = {**given, "num_generations": str(num_generations)}
     folder = folder or Path("runs") / f"compare-{name}"
     _, config = build_arguments(content, overrides, str(folder))
     arms = arms_of(rules, num_generations, config.per_device_train_batch_size)

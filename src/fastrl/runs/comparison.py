@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,9 @@ PLAIN, DIFFERENTIAL = "none", "differential"
 FEWER_ROLLOUTS = (4, 2)
 # Rules that keep a share of each group: compared at the share that the differential rule kept.
 SHARED_FRACTION = ("top_advantage", "max_variance", "random")
+
+# What arms and seeds say; a word of the user's for all runs would be overridden or override them.
+SET_BY_ARMS = ("prune_rule", "weighting", "adaptive_rollouts", "keep_fraction", "seed")
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,25 @@ class Comparison:
             raise RecipeError(f"{arm}-seed{seed} has no result yet, so its kept share is unknown.")
         return float(summary["kept"] / summary["generated"])
 
+    def claim_folder(self) -> None:
+        """Write what is compared into the folder, or check that it is what stands there.
+
+        Raises:
+            RecipeError: the folder holds a comparison of something else.
+        """
+        path = self.folder / "comparison.json"
+        work = {"recipe": self.recipe, "words": list(self.extra)}
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(work) + "\n")
+            return
+        found = json.loads(path.read_text())
+        if found != work:
+            raise RecipeError(
+                f"{self.folder} compares {found['recipe']} {' '.join(found['words'])}; choose "
+                "another --output_dir, or give the same recipe and words."
+            )
+
     def execute(self, on_run: Callable[[int, int, str, bool], None]) -> None:
         """Run what has not been run.
 
@@ -90,8 +113,10 @@ class Comparison:
             on_run: told number, total, name and whether it was finished before.
 
         Raises:
+            RecipeError: the folder holds a comparison of something else.
             subprocess.CalledProcessError: a run failed; start the comparison again to go on.
         """
+        self.claim_folder()
         everything = list(self.runs())
         for number, (arm, seed, run) in enumerate(everything, start=1):
             finished = "finished" in run.read_summary()
@@ -113,7 +138,7 @@ def arms_of(rules: Sequence[str], num_generations: int, batch_size: int) -> tupl
     """The arms that a list of rules stands for.
 
     "none" brings plain GRPO with fewer rollouts a prompt, "differential" also its exact weighting
-    and a run without adaptive rollouts; rules that keep a share run at differential's.
+    and both without adaptive rollouts; rules that keep a share run at differential's.
 
     Args:
         rules: names of rules, without repetition.
@@ -136,11 +161,13 @@ def arms_of(rules: Sequence[str], num_generations: int, batch_size: int) -> tupl
     arms = []
     for rule in sorted(rules, key=PRUNE_RULES.index):
         takes = DIFFERENTIAL if rule in SHARED_FRACTION else None
-        arms.append(Arm(rule, {"prune_rule": rule, "weighting": "kept"}, takes))
+        published = {"prune_rule": rule, "weighting": "kept", "adaptive_rollouts": True}
+        arms.append(Arm(rule, published, takes))
         if rule == DIFFERENTIAL:
-            arms.append(Arm("differential-exact", {"prune_rule": rule, "weighting": "exact"}))
-            static = {"prune_rule": rule, "weighting": "kept", "adaptive_rollouts": False}
-            arms.append(Arm("differential-static", static))
+            exact, static = {"weighting": "exact"}, {"adaptive_rollouts": False}
+            arms.append(Arm("differential-exact", published | exact))
+            arms.append(Arm("differential-static", published | static))
+            arms.append(Arm("differential-exact-static", published | exact | static))
         if rule == PLAIN:
             arms += [
                 Arm(f"none-n{count}", _fewer(count, num_generations, batch_size))

@@ -13,6 +13,7 @@ from rich.text import Text
 from fastrl.recipes import shipped_recipes
 from fastrl.runs.recipe import DEFAULT_RECIPE, field_groups
 
+OWN_GROUPS = ("The run", "FastRL")  # told in full; the host's fields by their first sentence
 USAGE = """Usage: fastrl train [RECIPE] [--field value ...] [--dry_run] [--resume]
 
 Train a policy from a recipe. RECIPE is a shipped name or a .yaml path (default: {default});
@@ -21,6 +22,8 @@ shipped: {shipped}. Any field below overrides the recipe.
   --dry_run   build everything, print the resolved configuration, and stop
   --resume    go on from the last complete checkpoint in --output_dir
   --help      this text
+
+Defaults are the fields' own; a recipe's values take their place (--dry_run shows which).
 """
 
 
@@ -33,7 +36,8 @@ def train_help() -> Iterator[RenderableType]:
         table.add_column("default", overflow="fold", max_width=24)
         table.add_column("what it does", overflow="fold")
         for field in fields:
-            table.add_row(f"--{field.name}", _default(field), Text(_first_sentence(field)))
+            text = _help(field) if title in OWN_GROUPS else _help(field).split(". ")[0]
+            table.add_row(f"--{field.name}", _default(field), Text(text))
         yield table
 
 
@@ -45,6 +49,5 @@ def _default(field: dataclasses.Field[Any]) -> str:
     return "required"
 
 
-def _first_sentence(field: dataclasses.Field[Any]) -> str:
-    text = " ".join(str(field.metadata.get("help", "")).split())
-    return text.split(". ")[0].rstrip(".") + ("." if text else "")
+def _help(field: dataclasses.Field[Any]) -> str:
+    return " ".join(str(field.metadata.get("help", "")).split())

@@ -57,7 +57,13 @@ class Job:
         """Load the policy and draw the data; everything that can fail early fails here."""
         set_seed(self.config.seed)
         model = str(STARTING_POLICY) if self.run.model == TOY else self.run.model
-        self.processor = AutoProcessor.from_pretrained(model)
+        try:
+            self.processor = AutoProcessor.from_pretrained(model)
+        except OSError as error:
+            raise ValueError(
+                f"model = {self.run.model!r}: neither 'toy', nor a folder with a processor, nor a "
+                f"hub name that can be reached ({error})."
+            ) from error
         # Prompts are padded on the left; a tokenizer set otherwise would shift picture positions.
         tokenizer = getattr(self.processor, "tokenizer", self.processor)
         tokenizer.padding_side = "left"
@@ -125,8 +131,7 @@ class Job:
 
     def _finished_summary(self) -> dict[str, Any] | None:
         summary = self.folder.read_summary()
-        done = "after" in summary and summary.get("steps") == self.config.max_steps
-        return summary if done else None
+        return summary if "finished" in summary else None
 
     def _score(self, when: str) -> dict[str, float] | None:
         if not self.run.eval_pictures:

@@ -54,18 +54,20 @@ class Progress:
     def training(self, config: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
         """Progress of training: the yielded function takes each step's metrics."""
         latest: dict[str, float] = {}
+        # Without max_steps (epochs decide) the bar only counts.
+        total = config.max_steps if config.max_steps > 0 else None
+        every = max(1, (total or 200) // LINES_IN_A_LOG)
         with self._bars() as bars:
-            task = bars.add_task("Training", total=config.max_steps, note="")
+            task = bars.add_task("Training", total=total, note="")
 
             def update(line: dict[str, Any]) -> None:
                 latest.update({k: v for k, v in line.items() if isinstance(v, int | float)})
                 note = _note(latest)
                 step = int(line["step"])
                 bars.update(task, completed=step, note=note)
-                every = max(1, config.max_steps // LINES_IN_A_LOG)
                 if not self.console.is_terminal and step % every == 0:
                     self.console.print(
-                        f"step {step}/{config.max_steps}  {line['seconds']:.0f} s  {note}"
+                        f"step {step}/{total or '?'}  {line['seconds']:.0f} s  {note}"
                     )
 
             yield update

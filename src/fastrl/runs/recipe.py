@@ -102,6 +102,11 @@ def load_recipe(name: str) -> tuple[str, dict[str, Any]]:
         raise RecipeError(f"recipe {path}: not valid YAML ({error}).") from error
     if not isinstance(content, dict):
         raise RecipeError(f"recipe {path}: expected fields and values, found {content!r}.")
+    odd = [key for key in content if not isinstance(key, str)]
+    if odd:
+        raise RecipeError(f"recipe {path}: {odd[0]!r} is not the name of a field.")
+    # The config.yaml of a run is a recipe, too: it says where it came from.
+    content.pop("recipe", None)
     return path.stem, content
 
 
@@ -124,7 +129,9 @@ def parse_overrides(words: Sequence[str]) -> dict[str, str]:
             overrides[waiting] = word
             waiting = None
         else:
-            raise RecipeError(f"{word!r} belongs to no field: write --field value.")
+            raise RecipeError(
+                f"{word!r} belongs to no field: write --field value, and the recipe first."
+            )
     return overrides
 
 
@@ -142,7 +149,7 @@ def build_arguments(
     # The library's own defaults for what a run folder needs.
     merged.setdefault("output_dir", output_dir)
     merged.setdefault("report_to", "none")
-    merged["logging_steps"] = 1
+    merged.setdefault("logging_steps", 1)
     known = {f.name for group in field_groups().values() for f in group}
     problems = [
         f"--{name}: no such field{_nearest(name, known)}" for name in merged if name not in known
@@ -153,19 +160,37 @@ def build_arguments(
         if name in known and value is not None:
             pair = _as_words(name, value)
             try:
-                argparse.ArgumentParser.parse_known_args(parser, pair)
+                _, rest = argparse.ArgumentParser.parse_known_args(parser, pair)
+                if rest:
+                    problems.append(f"--{name}: {value!r}: expected one value")
             except RecipeError as error:
                 problems.append(str(error).removeprefix("argument ").rstrip("."))
             words += pair
+    if str(merged["logging_steps"]) != "1":
+        problems.append("--logging_steps: a run folder logs every step; leave it out")
     if problems:
         raise RecipeError("; ".join(problems) + ".")
     parsed = vars(argparse.ArgumentParser.parse_args(parser, words))
     # Only what was said: a default handed over as if it had been said draws the host's warnings.
     own = {f.name for f in dataclasses.fields(RunArguments)}
     said = {name: parsed[name] for name in merged if merged[name] is not None}
+    _check_values(said, own)
     run = RunArguments(**{name: value for name, value in said.items() if name in own})
     config = FastGRPOConfig(**{name: value for name, value in said.items() if name not in own})
     return run, config
+
+
+def _check_values(said: Mapping[str, Any], own: set[str]) -> None:
+    """Raise for every value that the run or FastRL refuses, before the host sees any of them."""
+    fastrl = {f.name for f in dataclasses.fields(FastRLArguments)}
+    problems = []
+    for owner, names in ((RunArguments, own), (FastRLArguments, fastrl)):
+        try:
+            owner(**{name: value for name, value in said.items() if name in names})
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise RecipeError(" ".join(problems))
 
 
 def _as_words(name: str, value: Any) -> list[str]:

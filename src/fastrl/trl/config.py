@@ -50,15 +50,18 @@ class FastRLArguments:
         "For 'top_advantage', 'max_variance' and 'random': the share of each group to keep.",
     )
     weighting: str = _setting(  # type: ignore[assignment]
-        "kept",
-        "'kept': every kept rollout counts 1 (published). 'exact': the gradient equals the full "
-        "batch's in expectation (the logged loss is still that of the kept rows).",
+        "exact",
+        "'exact': the gradient equals the full batch's in expectation (the logged loss is still "
+        "that of the kept rows). 'kept' (published): every kept rollout counts 1; "
+        "'top_advantage' and 'max_variance' need it.",
     )
     drop_uninformative: bool = _setting(  # type: ignore[assignment]
         False, "Drop groups whose rollouts all have advantage zero."
     )
     adaptive_rollouts: bool = _setting(  # type: ignore[assignment]
-        True, "Let the number of rollouts per prompt follow what pruning kept."
+        False,
+        "Let the number of rollouts per prompt follow what pruning kept (published: on; it saves "
+        "generation, and cost accuracy where it was measured).",
     )
     min_generations: int = _setting(  # type: ignore[assignment]
         2, "The fewest rollouts per prompt that adaptive rollouts may reach."
