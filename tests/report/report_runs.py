@@ -56,6 +56,26 @@ def write_run(
     return path
 
 
+def write_scores(
+    run: Path, sampled: tuple[float, ...], seconds: float = 100.0, steps: int = 4
+) -> Path:
+    """Scorings evenly over a run of so many seconds and updates, the first before training."""
+    last = len(sampled) - 1
+    lines = [
+        {
+            "step": steps * number // last,
+            "seconds": seconds * number / last,
+            "sampled": value,
+            "greedy": None,
+            "in_format": 1.0,
+            "pictures": 64,
+            "samples": 4,
+        }
+        for number, value in enumerate(sampled)
+    ]
+    return write_lines(run / "scores.jsonl", lines)
+
+
 def write_comparison(folder: Path) -> Path:
     """Plain against a pruned arm, two seeds: ratios 2 and 8."""
     for seed, plain, pruned in ((1, 100.0, 50.0), (2, 400.0, 50.0)):

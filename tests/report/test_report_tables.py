@@ -8,8 +8,9 @@ import pytest
 from report_runs import write_comparison, write_run
 
 from fastrl.report.arms import band, by_arm, ratio_interval, seconds_to_reward
+from fastrl.report.cells import Table, markdown
 from fastrl.report.run_folders import find_runs
-from fastrl.report.tables import Table, markdown, report_tables
+from fastrl.report.tables import report_tables
 
 
 def tables_of(*paths: Path) -> dict[str, Table]:

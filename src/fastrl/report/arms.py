@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fastrl.report.phases import PHASES, PhaseSplit
 from fastrl.report.run_folders import Batch, Run
+from fastrl.report.scores import curve
 
 MOST_POINTS = 80
 # Two-sided 95% quantiles of Student's t, by degrees of freedom from 1: few seeds are few.
@@ -134,7 +135,29 @@ def band(
         x_M = np.array([start])
     else:
         x_M = np.linspace(start, end, min(num_bins, shortest))
-    values_SM = np.stack([_binned(curve, x_M) for curve in curves])
+    return _band(x_M, [_binned(curve, x_M) for curve in curves])
+
+
+def score_band(arm: Arm, by: str) -> Band | None:
+    """Held-out accuracy over seeds, with straight lines between scorings.
+
+    Args:
+        arm: the runs; those without scores over time are left out.
+        by: what x is, "seconds" or "step".
+
+    Returns:
+        Points at every seed's scorings, over the range that all seeds cover; None without any.
+    """
+    curves = [curve(run.scores, by) for run in arm.runs if run.scores]
+    if not curves:
+        return None
+    x_M = np.unique(np.concatenate([c[:, 0] for c in curves]))
+    x_M = x_M[(x_M >= max(c[0, 0] for c in curves)) & (x_M <= min(c[-1, 0] for c in curves))]
+    return _band(x_M, [np.interp(x_M, c[:, 0], c[:, 1]) for c in curves])
+
+
+def _band(x_M: Points, values: Sequence[Points]) -> Band:
+    values_SM = np.stack(values)
     return Band(x_M, values_SM.mean(axis=0), values_SM.min(axis=0), values_SM.max(axis=0))
 
 
@@ -152,15 +175,31 @@ def _binned(curve: Points, x_M: Points) -> Points:
 
 @dataclass(frozen=True)
 class Interval:
-    """Geometric mean of ratios, and its 95% interval; without limits for a single one."""
+    """A mean and its 95% interval; without limits for a single value."""
 
     mean: float
     low: float | None = None
     high: float | None = None
 
 
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Mean and interval of independent values, by Student's t.
+
+    Returns:
+        None without any.
+    """
+    if not values:
+        return None
+    mean = statistics.mean(values)
+    if len(values) == 1:
+        return Interval(mean)
+    quantile = T_95[len(values) - 2] if len(values) - 2 < len(T_95) else T_95_MANY
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+    return Interval(mean, mean - half, mean + half)
+
+
 def ratio_interval(ratios: Sequence[float]) -> Interval | None:
-    """Mean and interval of independent ratios, by Student's t on their logarithms.
+    """Geometric mean and interval of independent ratios, by Student's t on their logarithms.
 
     Args:
         ratios: positive.
@@ -168,15 +207,10 @@ def ratio_interval(ratios: Sequence[float]) -> Interval | None:
     Returns:
         None without any.
     """
-    if not ratios:
-        return None
-    logs = [math.log(value) for value in ratios]
-    mean = statistics.mean(logs)
-    if len(logs) == 1:
-        return Interval(ratios[0])
-    quantile = T_95[len(logs) - 2] if len(logs) - 2 < len(T_95) else T_95_MANY
-    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    found = mean_interval([math.log(value) for value in ratios])
+    if found is None or found.low is None or found.high is None:
+        return Interval(ratios[0]) if found else None
+    return Interval(math.exp(found.mean), math.exp(found.low), math.exp(found.high))
 
 
 def pairs(plain: Arm, arm: Arm) -> list[tuple[Run, Run]]:

@@ -44,6 +44,14 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Level:
+    """A height to compare with, drawn across a chart, and its name."""
+
+    height: float
+    name: str
+
+
+@dataclass(frozen=True)
 class Axes:
     """What the axes mean.
 
@@ -51,12 +59,14 @@ class Axes:
         x, y: labels with units.
         is_share: whether y is a share, told in percent.
         from_zero: whether y starts at 0.
+        level: a height to compare with.
     """
 
     x: str
     y: str
     is_share: bool = False
     from_zero: bool = False
+    level: Level | None = None
 
 
 def line_chart(title: str, series: Sequence[Series], axes: Axes) -> str:
@@ -65,6 +75,8 @@ def line_chart(title: str, series: Sequence[Series], axes: Axes) -> str:
     if not series:
         return ""
     ys = np.concatenate([v for s in series for v in (s.y_M, s.low_M, s.high_M) if v is not None])
+    if axes.level is not None:
+        ys = np.append(ys, axes.level.height)
     xs = np.concatenate([s.x_M for s in series])
     x_end = float(xs.max()) or 1.0
     x_ticks = [tick for tick in _ticks(0.0, x_end) if tick <= x_end]
@@ -89,6 +101,10 @@ def line_chart(title: str, series: Sequence[Series], axes: Axes) -> str:
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, height - 6, axes.x, "middle", "label"))
     parts += [_band(one, px, py) for one in series if one.low_M is not None]
     parts += [_curve(one, px, py) for one in series]
+    if axes.level is not None:
+        y = py(axes.level.height)
+        parts.append(f'<path class="limit" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(_text(LEFT + 6, y - 5, axes.level.name, "start", "label"))
     return _svg(title, f"{axes.y} against {axes.x}", height, parts)
 
 
@@ -140,18 +156,18 @@ class Dot:
     colour: int
 
 
-def dot_chart(title: str, dots: Sequence[Dot], axis: str, limit_name: str) -> str:
+def dot_chart(title: str, dots: Sequence[Dot], axis: str, limit_name: str = "") -> str:
     """Values with intervals, one row each, beside their limit; empty text without rows.
 
     Args:
         title: of the picture.
         dots: the rows.
         axis: label of the values, which start at 0.
-        limit_name: what the limit is.
+        limit_name: what the limit is; empty without one.
     """
     if not dots:
         return ""
-    row, top = 36, 30
+    row, top = 36, 30 if limit_name else 12
     end = max(max(d.value, d.high or 0, d.limit or 0, 1.0) for d in dots) * 1.04
     height = top + row * len(dots) + BOTTOM
 
@@ -159,9 +175,9 @@ def dot_chart(title: str, dots: Sequence[Dot], axis: str, limit_name: str) -> st
         return 10 + max(x, 0.0) / end * (WIDTH - 24)
 
     bottom = height - BOTTOM
-    parts = [
-        f'<path class="limit" d="M8 4v14"/>{_text(16, 15, limit_name, "start")}',
-    ]
+    parts = []
+    if limit_name:
+        parts.append(f'<path class="limit" d="M8 4v14"/>{_text(16, 15, limit_name, "start")}')
     for tick in _ticks(0.0, end):
         if tick <= end:
             parts.append(f'<path class="grid" d="M{px(tick):.1f} {top - 4}V{bottom}"/>')
@@ -178,7 +194,7 @@ def dot_chart(title: str, dots: Sequence[Dot], axis: str, limit_name: str) -> st
         parts.append(f'<circle class="f{colour}" cx="{px(dot.value):.1f}" cy="{y}" r="5"/>')
         parts.append(_text(12, y - 9, told, "start", "label"))
     parts.append(_text(WIDTH / 2, height - 6, axis, "middle", "label"))
-    return _svg(title, f"{axis}; {limit_name}", height, parts)
+    return _svg(title, f"{axis}; {limit_name}" if limit_name else axis, height, parts)
 
 
 def _band(one: Series, px: Scale, py: Scale) -> str:

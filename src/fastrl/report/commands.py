@@ -110,6 +110,10 @@ def report(
         int, typer.Option(min=0, help="Groups in the rollout browser, evenly over the runs.")
     ] = 200,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    target: Annotated[
+        float | None,
+        typer.Option(help="Held-out accuracy to reach, such as 0.9; else plain GRPO's final one."),
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Also write every chart as an SVG file, to this folder.")
     ] = None,
@@ -121,7 +125,7 @@ def report(
     try:
         if output.suffix != ".html":
             raise ValueError(f"--output {output}: expected a name that ends in .html.")
-        built = build_report(runs, groups, title)
+        built = build_report(runs, groups, title, target)
         text = built.markdown
         if figures is not None:
             for figure in built.figures:

@@ -9,11 +9,20 @@ from importlib.resources import files
 
 import numpy as np
 
-from fastrl.report.arms import Arm, band, baseline, pairs, plain_split, ratio_interval
-from fastrl.report.charts import Axes, Dot, Series, dot_chart, line_chart, stacked_bars
+from fastrl.report.arms import (
+    Arm,
+    band,
+    baseline,
+    pairs,
+    plain_split,
+    ratio_interval,
+    score_band,
+)
+from fastrl.report.charts import Axes, Dot, Level, Series, dot_chart, line_chart, stacked_bars
 from fastrl.report.phases import PHASES
 from fastrl.report.run_folders import Batch
 from fastrl.report.tables import PHASE_TITLES
+from fastrl.report.targets import Target, has_scores, time_to_target
 
 UPDATES, SECONDS = "updates", "training time (s)"
 
@@ -41,43 +50,53 @@ class Figure:
         return f"{head}{bracket}<style>{style}</style>{rest}\n"
 
 
-def report_figures(arms: Sequence[Arm]) -> list[Figure]:
-    """Every chart that the arms have data for."""
-    several = any(len(arm.runs) > 1 for arm in arms)
-    bands = "Line: mean over seeds; band: least to greatest." if several else ""
-    full = f"Mean over full groups, kept or not. {bands}".strip()
+def report_figures(arms: Sequence[Arm], target: Target | None = None) -> list[Figure]:
+    """Every chart that the arms have data for; held-out accuracy first where it was scored.
 
-    def curves(name: str, title: str, y: Callable[[Batch], float], axes: Axes, note: str) -> Figure:
+    Args:
+        arms: in the order of their colours.
+        target: drawn as a level where accuracy is, and the time to it as a chart.
+    """
+    bands = ""
+    if any(len(arm.runs) > 1 for arm in arms):
+        bands = "Line: mean over seeds; band: least to greatest."
+    full = f"Mean over full groups, kept or not. {bands}".strip()
+    is_scored = has_scores(arms)
+    if not is_scored:
+        full = f"Training reward (no held-out scores over time in these runs). {full}"
+
+    def curves(
+        name: str, title: str, y: Callable[[Batch], float], axes: Axes, note: str = bands
+    ) -> Figure:
         by_time = axes.x == SECONDS
         return Figure(name, title, line_chart(title, _series(arms, y, by_time), axes), note)
 
+    def reward(batch: Batch) -> float:
+        return batch.reward
+
+    rewards = [
+        curves("reward_time", "Reward against time", reward, Axes(SECONDS, "reward"), full),
+        curves("reward_updates", "Reward against updates", reward, Axes(UPDATES, "reward"), full),
+    ]
+    scores = [_scores(arms, x, target, bands) for x in (SECONDS, UPDATES)]
     figures = [
-        curves(
-            "reward_time", "Reward against time", lambda b: b.reward, Axes(SECONDS, "reward"), full
-        ),
-        curves(
-            "reward_updates",
-            "Reward against updates",
-            lambda b: b.reward,
-            Axes(UPDATES, "reward"),
-            full,
-        ),
+        *(scores if is_scored else rewards),
+        _sooner(arms, target),
         _speedups(arms),
         _phases(arms),
         _accuracy(arms),
+        *(rewards if is_scored else []),
         curves(
             "kept",
             "Kept per prompt",
             lambda b: b.kept_per_prompt,
             Axes(UPDATES, "kept rollouts per prompt", from_zero=True),
-            bands,
         ),
         curves(
             "num_generations",
             "Rollouts per prompt",
             lambda b: b.num_generations,
             Axes(UPDATES, "rollouts generated per prompt", from_zero=True),
-            bands,
         ),
         curves(
             "without_contrast",
@@ -88,6 +107,51 @@ def report_figures(arms: Sequence[Arm]) -> list[Figure]:
         ),
     ]
     return [figure for figure in figures if figure.svg]
+
+
+def _scores(arms: Sequence[Arm], x: str, target: Target | None, bands: str) -> Figure:
+    series, unscored = [], []
+    for colour, arm in enumerate(arms):
+        found = score_band(arm, "seconds" if x == SECONDS else "step")
+        if found is None:
+            unscored.append(arm.name)
+        else:
+            series.append(
+                Series(arm.name, found.x_M, found.mean_M, found.low_M, found.high_M, colour)
+            )
+    runs = [run for arm in arms for run in arm.runs]
+    sizes = {(one.pictures, one.samples) for run in runs for one in run.scores}
+    told = " or ".join(f"{samples} samples of {count} pictures" for count, samples in sorted(sizes))
+    note = f"Mean over {told}, scored on the way. {bands}".strip()
+    some = sum(not run.scores for arm in arms for run in arm.runs if arm.name not in unscored)
+    if some:
+        note += f" {some} run(s) without scores on the way are not in it."
+    if unscored:
+        note += f" Not scored on the way: {', '.join(unscored)}."
+    by_time = x == SECONDS
+    title = f"Held-out accuracy against {'time' if by_time else 'updates'}"
+    level = Level(target.accuracy, f"target {target.accuracy:.1%}") if target else None
+    axes = Axes(x, "held-out accuracy", is_share=True, level=level)
+    name = "accuracy_time" if by_time else "accuracy_updates"
+    return Figure(name, title, line_chart(title, series, axes), note)
+
+
+def _sooner(arms: Sequence[Arm], target: Target | None) -> Figure:
+    plain, dots, missing = baseline(arms), [], []
+    title = f"Sooner at {target.accuracy:.1%} held-out accuracy" if target else ""
+    for colour, arm in enumerate(arms):
+        if plain is not None and target is not None and arm is not plain:
+            way = time_to_target(plain, arm, target.accuracy)
+            found = ratio_interval(list(way.ratios.values()))
+            if found is not None:
+                dots.append(Dot(arm.name, found.mean, found.low, found.high, None, colour))
+            if way.missing:
+                missing.append(f"{arm.name}: {way.missing}")
+    axis = f"times sooner than {plain.name if plain else 'plain'}"
+    note = "Training time to the target; geometric mean of each seed's ratio and 95% interval."
+    if missing:
+        note += f" Seeds without a ratio: {'; '.join(missing)}."
+    return Figure("sooner", title, dot_chart(title, dots, axis), note)
 
 
 def _series(arms: Sequence[Arm], y: Callable[[Batch], float], by_time: bool) -> list[Series]:

@@ -14,9 +14,11 @@ import yaml
 
 from fastrl.report.arms import Arm, baseline, by_arm, pairs, plain_split, ratio_interval
 from fastrl.report.browser import Sample, sample_groups
+from fastrl.report.cells import Table, markdown, with_spread
 from fastrl.report.figures import Figure, report_figures
 from fastrl.report.run_folders import find_runs
-from fastrl.report.tables import Table, markdown, report_tables, with_spread
+from fastrl.report.tables import report_tables
+from fastrl.report.targets import Target, accuracy_target, time_to_target
 
 HIDDEN = ("token", "key", "secret", "password")  # settings with such names are not shown
 
@@ -36,29 +38,37 @@ class Report:
     figures: tuple[Figure, ...]
 
 
-def build_report(paths: Sequence[Path], num_groups: int = 200, title: str | None = None) -> Report:
+def build_report(
+    paths: Sequence[Path],
+    num_groups: int = 200,
+    title: str | None = None,
+    target: float | None = None,
+) -> Report:
     """The report of runs.
 
     Args:
         paths: run folders, or folders of run folders named `<arm>-seed<k>`.
         num_groups: groups in the rollout browser, at most.
         title: of the page; None makes one.
+        target: held-out accuracy to reach, a share; None for plain's final one.
 
     Raises:
-        ValueError: no run, two runs of one arm and seed, or a file that cannot be read.
+        ValueError: no run, two runs of one arm and seed, a target without scores, or a file that
+            cannot be read.
     """
     runs, notes = find_runs(paths)
     arms = by_arm(runs)
     if title is None:
         names = dict.fromkeys(str(run.config.get("recipe", "run")) for run in runs)
         title = ", ".join(names) + ": " + ", ".join(arm.name for arm in arms)
-    tables, figures = report_tables(arms), report_figures(arms)
+    goal = accuracy_target(arms, target)
+    tables, figures = report_tables(arms, goal), report_figures(arms, goal)
     sample = sample_groups(arms, num_groups)
     text = [f"# {title}", "", *(f"- {note}" for note in notes)]
     text = [line.replace("<", "&lt;") for line in text]  # Markdown may hold HTML
     text += ["", *(markdown(table) for table in tables)]
     return Report(
-        html=_page(title, arms, tables, figures, sample, notes),
+        html=_page(title, _tiles(arms, goal), arms, tables, figures, sample, notes),
         markdown="\n".join(text).replace("\n\n\n", "\n\n"),
         figures=tuple(figures),
     )
@@ -66,6 +76,7 @@ def build_report(paths: Sequence[Path], num_groups: int = 200, title: str | None
 
 def _page(
     title: str,
+    tiles: str,
     arms: Sequence[Arm],
     tables: Sequence[Table],
     figures: Sequence[Figure],
@@ -81,7 +92,7 @@ def _page(
         title=escape(title),
         style=(assets / "chart.css").read_text() + (assets / "page.css").read_text(),
         script=(assets / "browser.js").read_text(encoding="utf-8"),
-        tiles=_tiles(arms),
+        tiles=tiles,
         notes="".join(f"<p class=note>{escape(note)}</p>" for note in notes),
         figures="".join(
             f"<figure><figcaption>{escape(figure.title)}</figcaption>{figure.svg}"
@@ -97,7 +108,7 @@ def _page(
     )
 
 
-def _tiles(arms: Sequence[Arm]) -> str:
+def _tiles(arms: Sequence[Arm], target: Target | None) -> str:
     """The few numbers to see first: of the first pruned arm, or of the only arm."""
     plain, split = baseline(arms), plain_split(arms)
     shown = next((arm for arm in arms if not arm.is_plain), arms[0])
@@ -108,6 +119,13 @@ def _tiles(arms: Sequence[Arm]) -> str:
             bound = f"; Amdahl bound {split.bound:.2f}x" if split else ""
             detail = f"{shown.name} against {plain.name}, training end to end{bound}"
             tiles.append(("speed-up", f"{ratios.mean:.2f}x", detail))
+        way = time_to_target(plain, shown, target.accuracy) if target else None
+        sooner = ratio_interval(list(way.ratios.values())) if way else None
+        if way and target and sooner is not None:
+            # Of how many seeds: one that never gets there is not in the ratio.
+            detail = f"{shown.name}, {len(way.ratios)} of {way.num_runs} seeds"
+            name = f"sooner at {target.accuracy:.1%}"
+            tiles.append((name, f"{sooner.mean:.2f}x", detail))
     for arm in dict.fromkeys([shown, plain or shown]):
         before, after = (
             [v for run in arm.runs if (v := run.held_out(when, "sampled")) is not None]

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from fastrl.report.phases import metric_lines, sum_phases
+from fastrl.report.scores import Scoring, read_scores
 
 ARM_AND_SEED = re.compile(r"(?P<arm>.+)-seed(?P<seed>\d+)")
 
@@ -52,6 +53,7 @@ class Run:
         config: `config.yaml`.
         lines: the whole lines of `metrics.jsonl`.
         summary: `summary.json`; empty before the run's end.
+        scores: `scores.jsonl`, the held-out scores over the run; empty where there is none.
     """
 
     path: Path
@@ -60,6 +62,7 @@ class Run:
     config: dict[str, Any]
     lines: list[dict[str, Any]] = field(repr=False)
     summary: dict[str, Any] = field(repr=False)
+    scores: list[Scoring] = field(repr=False)
 
     @cached_property
     def batches(self) -> list[Batch]:
@@ -164,6 +167,7 @@ def read_run(path: Path) -> Run:
         config=config,
         lines=lines,
         summary=summary,
+        scores=read_scores(path / "scores.jsonl"),
     )
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from fastrl.report.accuracy_tables import equal_time_table, target_table
 from fastrl.report.arms import (
     Arm,
-    Interval,
     baseline,
     final_reward,
     pairs,
@@ -18,9 +16,11 @@ from fastrl.report.arms import (
     ratio_interval,
     seconds_to_reward,
 )
+from fastrl.report.cells import NONE, Table, number, plain_text, ratio, with_spread
 from fastrl.report.phases import PHASES
+from fastrl.report.run_folders import Run
+from fastrl.report.targets import Target, has_scores, seconds_to, time_to_target
 
-NONE = "-"
 PHASE_TITLES = {
     "generate": "generation",
     "reward": "rewards",
@@ -75,34 +75,27 @@ SETTINGS = (
     "adaptive_rollouts",
     "min_generations",
 )
+SPEED_NOTE = (
+    "Training time end to end at equal updates; evaluation and checkpoints are not in it. Faster "
+    "than plain: geometric mean of the ratios of each seed, with its 95% interval (Student's t on "
+    "logarithms). Amdahl bound: plain's total over the phases that pruning leaves alone; adaptive "
+    "rollouts shorten generation too and may pass it."
+)
+TO_REWARD_NOTE = (
+    " Seconds to plain's reward: until the full-group reward (trailing mean over a tenth of the "
+    "run) reaches plain's final level."
+)
 NOT_SETTINGS = {"seed", "output_dir", "run_name", "logging_dir"}  # differ in every run
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table.
-
-    Attributes:
-        title: heading.
-        header: column names; the first `num_text` columns hold text, the others numbers.
-        rows: cells.
-        note: what the columns mean; may be empty.
-        num_text: columns that are aligned left.
-    """
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-    num_text: int = 1
-
-
-def report_tables(arms: Sequence[Arm]) -> list[Table]:
-    """Every table that the arms have something for."""
+def report_tables(arms: Sequence[Arm], target: Target | None = None) -> list[Table]:
+    """Every table that the arms have something for; times to a target only with one."""
     tables = [
         result_table(arms),
+        target_table(arms, target),
+        equal_time_table(arms),
         speed_table(arms),
-        seed_table(arms),
+        seed_table(arms, target),
         phase_table(arms),
         settings_table(arms),
         machine_table(arms),
@@ -125,9 +118,9 @@ def result_table(arms: Sequence[Arm]) -> Table:
                 with_spread(_scores(arm, "after", "sampled")),
                 with_spread(_scores(arm, "after", "greedy")),
                 with_spread(_scores(arm, "after", "in_format")),
-                _number(statistics.mean(rewards), 3),
+                number(statistics.mean(rewards), 3),
                 f"{arm.kept_share:.1%}",
-                _number(arm.mean_num_generations, 1),
+                number(arm.mean_num_generations, 1),
             )
         )
     return Table(
@@ -141,8 +134,12 @@ def result_table(arms: Sequence[Arm]) -> Table:
 
 
 def speed_table(arms: Sequence[Arm]) -> Table:
-    """Seconds, ratio to plain with its interval, the bound, time to plain's final reward."""
+    """Seconds, ratio to plain with its interval, the bound.
+
+    Without held-out scores over time also the time to plain's final training reward.
+    """
     plain, split = baseline(arms), plain_split(arms)
+    by_reward = not has_scores(arms)
     rows = []
     for arm in arms:
         seconds = [run.seconds for run in arm.runs]
@@ -155,25 +152,18 @@ def speed_table(arms: Sequence[Arm]) -> Table:
             told = split if arm is plain or not arm.is_plain else None
             cells.append(f"{told.speedup(arm.kept_share):.2f}x" if told else NONE)
             cells.append(f"{told.bound:.2f}x" if told and math.isfinite(told.bound) else NONE)
-            cells += _time_to_level(plain, arm)
+            cells += _time_to_level(plain, arm) if by_reward else []
         rows.append(tuple(cells))
     header = ["arm", "training seconds"]
     if plain is not None:
         header += ["faster than plain", "expected at this kept share", "Amdahl bound"]
-        header += ["seconds to plain's reward", "sooner than plain"]
-    return Table(
-        "Speed",
-        tuple(header),
-        tuple(rows),
-        "Training time end to end at equal updates; evaluation and checkpoints are not in it. "
-        "Faster than plain: geometric mean of the ratios of each seed, with its 95% interval "
-        "(Student's t on logarithms). "
-        "Amdahl bound: plain's total over the phases that pruning leaves alone; adaptive "
-        "rollouts shorten generation too and may pass it. Seconds to plain's reward: until the "
-        "full-group reward (trailing mean over a tenth of the run) reaches plain's final level."
-        if plain is not None
-        else "Training time end to end; evaluation and checkpoints are not in it.",
-    )
+    note = "Training time end to end; evaluation and checkpoints are not in it."
+    if plain is not None:
+        note = SPEED_NOTE
+        if by_reward:
+            header += ["seconds to plain's reward", "sooner than plain"]
+            note += TO_REWARD_NOTE
+    return Table("Speed", tuple(header), tuple(rows), note)
 
 
 def _time_to_level(plain: Arm, arm: Arm) -> list[str]:
@@ -197,7 +187,7 @@ def _time_to_level(plain: Arm, arm: Arm) -> list[str]:
     return [told, "1" if arm is plain else ratio(ratio_interval(ratios))]
 
 
-def seed_table(arms: Sequence[Arm]) -> Table:
+def seed_table(arms: Sequence[Arm], target: Target | None = None) -> Table:
     """A row per arm and seed; empty where no arm has two seeds."""
     plain = baseline(arms)
     if all(len(arm.runs) < 2 for arm in arms):
@@ -205,6 +195,7 @@ def seed_table(arms: Sequence[Arm]) -> Table:
     rows = []
     for arm in arms:
         others = {run.seed: other for other, run in pairs(plain, arm)} if plain else {}
+        sooner = time_to_target(plain, arm, target.accuracy).ratios if target else {}
         for run in arm.runs:
             other = others.get(run.seed)
             after = run.held_out("after", "sampled")
@@ -215,15 +206,21 @@ def seed_table(arms: Sequence[Arm]) -> Table:
                     f"{run.seconds:.1f}",
                     f"{other.seconds / run.seconds:.2f}x" if other else NONE,
                     NONE if after is None else f"{after:.1%}",
-                    _number(final_reward(run), 3),
+                    number(final_reward(run), 3),
                     f"{Arm(arm.name, (run,)).kept_share:.1%}",
+                    *(_to_target(run, target, sooner) if target else ()),
                 )
             )
-    return Table(
-        "Seeds",
-        SEED_HEADER,
-        tuple(rows),
-    )
+    header = SEED_HEADER + ((f"seconds to {target.accuracy:.1%}", "sooner") if target else ())
+    return Table("Seeds", header, tuple(rows))
+
+
+def _to_target(run: Run, target: Target, sooner: Mapping[int, float]) -> tuple[str, str]:
+    if not run.scores:
+        return NONE, NONE
+    spent = seconds_to(run, target.accuracy)
+    told = "never" if spent is None else f"{spent:.1f}"
+    return told, f"{sooner[run.seed]:.2f}x" if run.seed in sooner else NONE
 
 
 def phase_table(arms: Sequence[Arm]) -> Table:
@@ -253,7 +250,7 @@ def settings_table(arms: Sequence[Arm]) -> Table:
     for name in names:
         cells = []
         for arm in arms:
-            values = dict.fromkeys(_plain_text(run.config.get(name)) for run in arm.runs)
+            values = dict.fromkeys(plain_text(run.config.get(name)) for run in arm.runs)
             cells.append(", ".join(values))
         rows.append((name, *cells))
     return Table("Settings", ("setting", *(arm.name for arm in arms)), tuple(rows), num_text=99)
@@ -265,11 +262,11 @@ def machine_table(arms: Sequence[Arm]) -> Table:
     for run in (run for arm in arms for run in arm.runs):
         for part in ("versions", "machine"):
             for name, value in (run.summary.get(part) or {}).items():
-                found.setdefault(name, {})[_plain_text(value)] = None
+                found.setdefault(name, {})[plain_text(value)] = None
         for name in ("pictures", "samples"):
             value = (run.summary.get("after") or {}).get(name)
             if value is not None:
-                found.setdefault(f"held-out {name}", {})[_plain_text(value)] = None
+                found.setdefault(f"held-out {name}", {})[plain_text(value)] = None
     rows = tuple((name, ", ".join(values)) for name, values in found.items())
     return Table("Versions and machine", ("what", "value"), rows, num_text=2)
 
@@ -288,44 +285,6 @@ def rule_name(arm: Arm) -> str:
     return f"{rule}, {config.get('weighting')}{adaptive}"
 
 
-def with_spread(shares: Sequence[float]) -> str:
-    """Mean of shares in percent, and the standard deviation over seeds in points."""
-    if not shares:
-        return NONE
-    told = f"{statistics.mean(shares):.1%}"
-    return told + (f" ± {100 * statistics.stdev(shares):.1f}" if len(shares) > 1 else "")
-
-
-def ratio(value: Interval | None) -> str:
-    """A ratio with its 95% interval; how many seeds where there is no interval."""
-    if value is None:
-        return NONE
-    if value.low is None or value.high is None:
-        return f"{value.mean:.2f}x (one seed)"
-    return f"{value.mean:.2f}x [{value.low:.2f}, {value.high:.2f}]"
-
-
-def markdown(table: Table) -> str:
-    """A table as Markdown."""
-    marks = ["---" if i < table.num_text else "--:" for i in range(len(table.header))]
-    lines = [f"## {table.title}", "", _markdown_row(table.header), _markdown_row(marks)]
-    lines += [_markdown_row(row) for row in table.rows]
-    return "\n".join([*lines, "", table.note]).rstrip() + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    escaped = (cell.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ") for cell in cells)
-    return "| " + " | ".join(escaped) + " |"
-
-
 def _scores(arm: Arm, when: str, key: str) -> list[float]:
     found = [run.held_out(when, key) for run in arm.runs]
     return [value for value in found if value is not None]
-
-
-def _number(value: float, digits: int) -> str:
-    return NONE if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _plain_text(value: Any) -> str:
-    return NONE if value is None else str(value)
