@@ -1,0 +1,116 @@
+"""A generation batch: fewer rollouts when the schedule says so, and which of them are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastrl.core import KeepAll, Selection
+from fastrl.trl.batch import num_rows
+from fastrl.trl.deferring import DeferringMixin
+from fastrl.trl.selecting import select_rollouts
+from fastrl.trl.splitting import SplitPlan
+
+
+class GeneratingMixin(DeferringMixin):
+    """The part of `FastRLMixin` around TRL's generation, rewards and advantages."""
+
+    num_generations: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._rewards_per_func: torch.Tensor | None = None
+        self._completion_ids: list[npt.NDArray[np.int64]] = []
+        self._selection: Selection | None = None
+        super().__init__(*args, **kwargs)
+
+    @contextmanager
+    def _generations(self, count: int) -> Iterator[None]:
+        """TRL's group size for one call; its data loader keeps the configured one."""
+        configured = self.num_generations
+        self.num_generations = count
+        try:
+            yield
+        finally:
+            self.num_generations = configured
+
+    def _tokenize_prompts(self, prompts: Any) -> Any:
+        """TRL's; rows without a picture get an empty list, where its None makes processors fail."""
+        prompt_ids, images, multimodal_fields = super()._tokenize_prompts(prompts)
+        if images is not None:
+            images = [pictures or [] for pictures in images]
+        return prompt_ids, images, multimodal_fields
+
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        """TRL's, timed."""
+        with self._phase("generate"):
+            return super()._generate(*args, **kwargs)
+
+    def _calculate_rewards(
+        self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any
+    ) -> torch.Tensor:
+        """TRL's, timed; rewards and token ids of the full group are kept for pruning."""
+        self._completion_ids = [np.asarray(ids, dtype=np.int64) for ids in completion_ids_list]
+        with self._phase("reward"):
+            rewards: torch.Tensor = super()._calculate_rewards(
+                inputs, prompts, completions, completion_ids_list
+            )
+        self._rewards_per_func = rewards
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's, on fewer rows when the schedule says so; log-probs wait until after pruning."""
+        if not self.model.training:
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            self._log_selection_columns(num_rows(output), None)
+            return output
+        count = self._rollouts_per_prompt()
+        configured = self.args.num_generations
+        inputs = [row for index, row in enumerate(inputs) if index % configured < count]
+        self._clear_logged_completions()
+        self._rewards_per_func = None
+        with self._deferred_logps(self._prunes_now), self._generations(count):
+            output = super()._generate_and_score_completions(inputs)
+        if self._rewards_per_func is None or num_rows(output) != len(inputs):
+            raise ValueError(
+                f"{type(self).__name__} returned {num_rows(output)} rollouts for {len(inputs)} "
+                "rows; FastRL needs one per row, scored by TRL's _calculate_rewards."
+            )
+        with self.clock.phase("prune"):
+            self._selection = self._select(output, count)
+        self._record(output, self._selection, count, self._rewards_per_func)
+        self._generation_step += 1
+        return output
+
+    def _select(self, output: dict[str, Any], num_generations: int) -> Selection:
+        args = self.args
+        if not self._prunes_now:
+            return select_rollouts(output, self._completion_ids, num_generations, KeepAll())
+        return select_rollouts(
+            output,
+            self._completion_ids,
+            num_generations,
+            self._rule,
+            # Refill rows weigh nothing under "exact": they would only cost time.
+            multiple_of=1 if args.weighting == "exact" else self._split_plan.windows,
+            weighting=args.weighting,
+            seed=(args.seed, self._generation_step),
+            drop_uninformative=args.drop_uninformative,
+        )
+
+    @property
+    def _split_plan(self) -> SplitPlan:
+        args = self.args
+        micro_batches = min(args.steps_per_generation, args.gradient_accumulation_steps)
+        return SplitPlan(
+            loss_type=self.loss_type,
+            weighting=args.weighting,
+            windows=args.steps_per_generation // micro_batches,
+            micro_batches=micro_batches,
+            max_rows=args.per_device_train_batch_size,
+            pad_to_multiple_of=self.pad_to_multiple_of or 1,
+        )
