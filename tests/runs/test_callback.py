@@ -50,6 +50,23 @@ def test_seconds_leave_out_evaluation_and_checkpoints(folder: RunFolder) -> None
     assert seen == lines
 
 
+def test_scoring_on_the_way_is_no_training_time(folder: RunFolder) -> None:
+    clock, asked = Clock(), []
+
+    def score(step: int, seconds: float) -> None:
+        asked.append((step, seconds))
+        clock.time += 7.0
+
+    callback = MetricsCallback(folder, lambda line: None, score, now=clock)
+    callback.on_train_begin(None, None, None)
+    clock.time = 2.0
+    log(callback, 1, loss=0.5)
+    clock.time += 3.0
+    log(callback, 2, loss=0.4)
+    assert asked == [(1, 2.0), (2, 5.0)]
+    assert folder.read_metrics()[-1]["score_seconds"] == 7.0
+
+
 def test_a_resumed_run_adds_up(folder: RunFolder) -> None:
     folder.append_metrics(
         {"step": 4, "seconds": 30.0, "evaluate_seconds": 2.0, "checkpoint_seconds": 1.0}

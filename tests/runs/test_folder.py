@@ -85,11 +85,23 @@ def test_rewind_cuts_what_came_after_the_checkpoint(folder: RunFolder) -> None:
     assert not later.exists()
 
 
+def test_rewind_cuts_scores_too_but_for_that_of_the_start(folder: RunFolder) -> None:
+    for step in (0, 4, 8):
+        folder.append_score(step, 2.0 * step, {"sampled": 0.5})
+    folder.rewind(checkpoint(folder, 4, 1))
+    assert folder.read_scores() == [
+        {"step": 0, "seconds": 0.0, "sampled": 0.5},
+        {"step": 4, "seconds": 8.0, "sampled": 0.5},
+    ]
+
+
 def test_rewind_without_a_checkpoint_starts_over(folder: RunFolder) -> None:
     folder.append_metrics({"step": 1})
+    folder.append_score(0, 0.0, {"sampled": 0.5})
     folder.write_rollouts(record(0))
     folder.rewind(None)
     assert folder.read_metrics() == []
+    assert folder.read_scores() == []
     assert list(folder.rollouts_path.iterdir()) == []
 
 

@@ -27,6 +27,8 @@ SMALL = [
     *("--train_pictures", "8"),
     *("--eval_pictures", "8"),
     *("--eval_samples", "2"),
+    *("--score_every", "5"),
+    *("--score_pictures", "4"),
 ]
 
 
@@ -56,6 +58,11 @@ def test_a_run_leaves_everything_behind(finished: tuple[Path, str]) -> None:
     assert [line["step"] for line in lines] == list(range(1, 13))
     seconds = [line["seconds"] for line in lines]
     assert seconds == sorted(seconds)
+    scores = [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    assert [score["step"] for score in scores] == [0, 5, 10, 12]
+    assert [score["pictures"] for score in scores] == [4, 4, 4, 8]
+    assert [score["seconds"] for score in scores] == [0.0, *(seconds[s - 1] for s in (5, 10, 12))]
+    assert scores[1]["greedy"] is None
     generations = [line for line in lines if "fastrl/generated" in line]
     assert len(generations) == 6
     tables = [pq.read_table(path) for path in sorted((folder / "rollouts").iterdir())]

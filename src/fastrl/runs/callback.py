@@ -14,12 +14,14 @@ from fastrl.runs.folder import RunFolder
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """A line of `metrics.jsonl` per optimiser step.
 
-    `seconds` is training time so far: evaluation and checkpoints are told apart
-    (`evaluate_seconds`, `checkpoint_seconds`), and a resumed run goes on where the last line was.
+    `seconds` is training time so far: evaluation, scoring and checkpoints are told apart
+    (`evaluate_seconds`, `score_seconds`, `checkpoint_seconds`), and a resumed run goes on where the
+    last line was.
 
     Args:
         folder: where the lines go.
         on_step: told each line, for progress.
+        score: told step and `seconds` after each line; the time it takes is not training.
         now: the clock, in seconds.
     """
 
@@ -27,12 +29,16 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         self,
         folder: RunFolder,
         on_step: Callable[[dict[str, Any]], None],
+        score: Callable[[int, float], None] = lambda step, seconds: None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.folder = folder
         self.on_step = on_step
+        self.score = score
         self.now = now
-        self.spent = {"seconds": 0.0, "evaluate_seconds": 0.0, "checkpoint_seconds": 0.0}
+        self.spent = dict.fromkeys(
+            ("seconds", "evaluate_seconds", "score_seconds", "checkpoint_seconds"), 0.0
+        )
         self.mark = 0.0
 
     def _charge(self, to: str) -> None:
@@ -73,6 +79,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         }
         self.folder.append_metrics(line)
         self.on_step(line)
+        self.score(state.global_step, line["seconds"])
+        self._charge("score_seconds")
 
     def on_evaluate(self, *args: Any, **kwargs: Any) -> None:
         """What lies between a step's log and here was evaluation."""

@@ -21,13 +21,15 @@ CHECKPOINT_PREFIX = "checkpoint-"
 class RunFolder:
     """Files of one run.
 
-    `config.yaml`, `metrics.jsonl` (a line per optimiser step), `rollouts/` (a parquet file per
-    generation batch), `checkpoint-*`, `summary.json`.
+    `config.yaml`, `metrics.jsonl` (a line per optimiser step), `scores.jsonl` (a line per scoring
+    of held-out pictures), `rollouts/` (a parquet file per generation batch), `checkpoint-*`,
+    `summary.json`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metrics_path = path / "metrics.jsonl"
+        self.scores_path = path / "scores.jsonl"
         self.rollouts_path = path / "rollouts"
         self.config_path = path / "config.yaml"
         self.summary_path = path / "summary.json"
@@ -61,20 +63,25 @@ class RunFolder:
 
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Append one line, flushed to disk."""
-        with self.metrics_path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        _append_line(line, self.metrics_path)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Every whole line; one cut short by a kill is left out."""
-        if not self.metrics_path.exists():
-            return []
-        lines = []
-        for text in self.metrics_path.read_text().splitlines():
-            try:
-                lines.append(json.loads(text))
-            except json.JSONDecodeError:
-                break
-        return lines
+        return _whole_lines(self.metrics_path)
+
+    def append_score(self, step: int, seconds: float, score: dict[str, Any]) -> None:
+        """Append what held-out pictures gave after an update.
+
+        Args:
+            step: updates so far, 0 before training.
+            seconds: of training so far; scoring, evaluation and checkpoints left out.
+            score: shares between 0 and 1, and of how many pictures and samples.
+        """
+        _append_line({"step": step, "seconds": seconds, **score}, self.scores_path)
+
+    def read_scores(self) -> list[dict[str, Any]]:
+        """Every whole line of `scores.jsonl`."""
+        return _whole_lines(self.scores_path)
 
     # -- rollouts ---------------------------------------------------------------------------
 
@@ -134,8 +141,13 @@ class RunFolder:
         def write(lines: list[dict[str, Any]], path: Path) -> None:
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
-        kept = [line for line in self.read_metrics() if line["step"] <= step]
-        write_whole(write, kept, self.metrics_path)
+        for path, lines in (
+            (self.metrics_path, self.read_metrics()),
+            (self.scores_path, self.read_scores()),
+        ):
+            # The score before training is that of step 0: without a checkpoint it goes, too.
+            kept = [line for line in lines if checkpoint is not None and line["step"] <= step]
+            write_whole(write, kept, path)
         for path in self.rollouts_path.glob("generation_*.parquet"):
             if int(path.stem.removeprefix("generation_")) >= generation:
                 path.unlink()
@@ -172,6 +184,23 @@ def rollout_table(record: GenerationRecord) -> pa.Table:
         }
     )
     return pa.table(columns)
+
+
+def _append_line(line: dict[str, Any], path: Path) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            break
+    return lines
 
 
 def write_whole(write: Any, content: Any, path: Path) -> None:

@@ -104,17 +104,22 @@ class Job:
         before = self.folder.read_summary().get("before") if checkpoint else None
         if before is None:
             before = self._score("before")
+            if before is not None:
+                self.folder.append_score(0, 0.0, before)
         self.folder.update_summary(
             recipe=self.recipe, before=before, versions=versions(), machine=machine()
         )
         if self.run.log_rollouts:
             self.trainer.rollout_observers.append(self.folder.write_rollouts)
         with self.progress.training(self.config) as on_step:
-            self.trainer.add_callback(MetricsCallback(self.folder, on_step))
+            self.trainer.add_callback(MetricsCallback(self.folder, on_step, self._score_on_the_way))
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         self.trainer.save_model(str(self.folder.path / "model"))
         self.processor.save_pretrained(self.folder.path / "model")
         after = self._score("after")
+        if after is not None:
+            last = self.folder.read_metrics()[-1]
+            self.folder.append_score(last["step"], last["seconds"], after)
         return self.folder.update_summary(
             after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self._totals()
         )
@@ -133,18 +138,33 @@ class Job:
         summary = self.folder.read_summary()
         return summary if "finished" in summary else None
 
-    def _score(self, when: str) -> dict[str, float] | None:
+    def _score(self, when: str) -> dict[str, float | None] | None:
         if not self.run.eval_pictures:
             return None
+        short = when == "before" and self.run.score_every
         with self.progress.counting(f"Scoring held-out pictures, {when}") as on_batch:
             score: ToyScore = evaluate_policy(
                 self.trainer.accelerator.unwrap_model(self.trainer.model),
                 self.processor,
-                pictures=self.run.eval_pictures,
+                pictures=self.run.score_pictures if short else self.run.eval_pictures,
                 samples=self.run.eval_samples,
                 on_batch=on_batch,
             )
         return score.as_dict()
+
+    def _score_on_the_way(self, step: int, seconds: float) -> None:
+        every = self.run.score_every
+        if not every or step % every or step == self.trainer.state.max_steps:
+            return
+        with self.trainer.clock.phase("evaluate"):
+            score = evaluate_policy(
+                self.trainer.accelerator.unwrap_model(self.trainer.model),
+                self.processor,
+                pictures=self.run.score_pictures,
+                samples=self.run.eval_samples,
+                with_greedy=False,
+            )
+        self.folder.append_score(step, seconds, score.as_dict())
 
     def _totals(self) -> dict[str, Any]:
         """Seconds, phases and shares of the whole run, resumes included."""

@@ -18,6 +18,13 @@ from fastrl.recipes import shipped_recipes
 from fastrl.trl import FastGRPOConfig, FastRLArguments
 
 DEFAULT_RECIPE = "toy_geometry"
+AT_LEAST = {
+    "train_pictures": 1,
+    "eval_pictures": 0,
+    "eval_samples": 1,
+    "score_every": 0,
+    "score_pictures": 1,
+}
 
 
 @dataclass
@@ -40,6 +47,14 @@ class RunArguments:
     eval_samples: int = field(
         default=4, metadata={"help": "Completions of each held-out picture at temperature 1."}
     )
+    score_every: int = field(
+        default=0,
+        metadata={"help": "Updates between scorings of held-out pictures while training; 0: none."},
+    )
+    score_pictures: int = field(
+        default=128,
+        metadata={"help": "Held-out pictures of each of these scorings, and of the first."},
+    )
     log_rollouts: bool = field(
         default=True, metadata={"help": "Write every rollout, kept or not, to rollouts/."}
     )
@@ -47,7 +62,7 @@ class RunArguments:
     def __post_init__(self) -> None:
         problems = [
             f"{name} = {getattr(self, name)!r}: expected at least {least}"
-            for name, least in (("train_pictures", 1), ("eval_pictures", 0), ("eval_samples", 1))
+            for name, least in AT_LEAST.items()
             if getattr(self, name) < least
         ]
         if self.dataset != "toy":

@@ -112,10 +112,6 @@ class Pretraining:
             weight[0] = NO_NUMBER_WEIGHT
             return torch.nn.functional.cross_entropy(head(seen), batch["numbers"], weight=weight)
 
-        def text_loss(batch: dict[str, torch.Tensor]) -> torch.Tensor:
-            loss: torch.Tensor = self.model(**batch).loss
-            return loss
-
         everything = list(self.model.parameters())
         self._stage(
             "sight",
@@ -124,8 +120,20 @@ class Pretraining:
             sight_loss,
             [*tower.parameters(), *head.parameters()],
         )
-        self._stage("reading", recipe.reading_steps, self._reading_batch, text_loss, everything)
-        self._stage("working", recipe.working_steps, self._working_batch, text_loss, everything)
+        reading = recipe.reading_steps
+        self._stage("reading", reading, self._reading_batch, self._text_loss, everything)
+        self.work_on(self.model)
+
+    def work_on(self, model: Qwen2_5_VLForConditionalGeneration) -> None:
+        """The last stage alone, over a model that reads already."""
+        self.model = model.train()
+        everything = list(self.model.parameters())
+        steps = self.recipe.working_steps
+        self._stage("working", steps, self._working_batch, self._text_loss, everything)
+
+    def _text_loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        loss: torch.Tensor = self.model(**batch).loss
+        return loss
 
     def _stage(
         self,
@@ -217,6 +225,24 @@ def schedule(step: int, steps: int) -> float:
     """Share of the peak learning rate: warm-up over 50 batches, linear down from the middle on."""
     warmup = min(1.0, (step + 1) / 50)
     return warmup * max(0.02, min(1.0, 2 * (1 - step / steps)))
+
+
+def change_skill(start: Path, right_share: float, folder: Path, steps: int = 400) -> None:
+    """A policy that is right as often as asked, from one that sees and reads well.
+
+    Args:
+        start: folder of a policy that `pretrain` made.
+        right_share: probability of the correct procedure in the worked answers it goes on with.
+        folder: where the new policy is stored (bf16).
+        steps: batches of reading and worked answers.
+    """
+    training = Pretraining(
+        PretrainRecipe(working_steps=steps, right_share=right_share, peak_lr=1e-3),
+        lambda entry: None,
+    )
+    training.work_on(Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32))
+    training.model.to(torch.bfloat16).save_pretrained(folder)
+    training.processor.save_pretrained(folder)
 
 
 def pretrain(
