@@ -10,7 +10,6 @@ import torch
 from tiny_runs import largest_difference, make_trainer, text_rows
 from trl import GRPOConfig, GRPOTrainer
 
-from fastrl.core.draws import GroupDraws
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 from fastrl.trl.batch import select_rows
 from fastrl.trl.weighting import KNOWN_LOSSES
@@ -202,40 +201,6 @@ def test_exact_is_the_full_batch_where_texts_repeat(
             **given,
         )
         assert_same(found, wanted)
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
-def test_exact_averages_to_the_full_batch(
-    text_model: str, out: str, loss_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over every way to draw the seeds, weighted by its probability, with texts that differ."""
-    rewards = [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
-    shared, other = [40, 41, 42], [90, 91, 92, 93]
-    texts = [[shared, other, [40, 41, 50], [100, 101]], [[7, 8], [7, 9], [60, 61], [61, 62, 63]]]
-    texts = [[[20 + token for token in text] for text in group] for group in texts]
-    batch = Fixed(texts, rewards)
-    given = {
-        "loss_type": loss_type,
-        "beta": 0.3,
-        "per_device_train_batch_size": 8,
-        "num_iterations": 1,
-        "max_steps": 1,
-    }
-    (wanted,) = two_updates(text_model, out, batch, GRPOTrainer, **given)
-    # Buckets: {0, 2, 3} and {1} of the first group, {0, 1} and {2, 3} of the second.
-    draws = [(a, b, c) for a in (0, 2, 3) for b in (4, 5) for c in (6, 7)]
-    total: Gradients = {name: torch.zeros_like(value) for name, value in wanted.items()}
-    reached = set()
-    for first, second, third in draws:
-        positions = np.array([[0, 2, 3].index(first), 0, second - 4, third - 6])
-        # Buckets come in ascending advantage: zeros before ones.
-        monkeypatch.setattr(GroupDraws, "positions", lambda *_, drawn=positions: drawn)
-        (found,) = two_updates(text_model, out, batch, FastGRPOTrainer, weighting="exact", **given)
-        reached.add(tuple(round(float(v.sum()), 6) for v in found.values()))
-        for name, value in found.items():
-            total[name] += value / len(draws)
-    assert len(reached) > 1
-    assert largest_difference(total, wanted) < 1e-5
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "bnpo", "dapo"])
