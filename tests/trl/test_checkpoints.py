@@ -24,7 +24,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_without_a_schedule(tmp_path: Path) -> None:
     write_state(tmp_path, 5, None)
-    assert read_state(tmp_path) == {"version": 1, "generation_step": 5, "schedule": None}
+    assert read_state(tmp_path) == {
+        "version": 1,
+        "generation_step": 5,
+        "schedule": None,
+        "prompt_stream": None,
+    }
 
 
 def test_a_checkpoint_of_plain_trl_has_none(tmp_path: Path) -> None:
@@ -38,6 +43,7 @@ def test_a_checkpoint_of_plain_trl_has_none(tmp_path: Path) -> None:
         ("null", "expected an object, found NoneType"),
         ("{}", r"version = None.*generation_step = None"),
         ('{"version": 1, "generation_step": true}', "generation_step = True"),
+        ('{"version": 1, "generation_step": 1, "prompt_stream": 3}', "prompt_stream = 3"),
     ],
 )
 def test_faults_are_told_with_the_file(tmp_path: Path, text: str, told: str) -> None:

@@ -43,6 +43,9 @@ def test_defaults() -> None:
         "min_generations": 2,
         "steps_per_epoch": None,
         "start_step": 0,
+        "dynamic_sampling": False,
+        "max_resamples": 8,
+        "contrast": "sum",
     }
 
 
@@ -66,6 +69,10 @@ def test_defaults() -> None:
         ({"start_step": True}, "start_step = True"),
         ({"adaptive_rollouts": "no"}, "adaptive_rollouts = 'no'"),
         ({"drop_uninformative": 3}, "drop_uninformative = 3"),
+        ({"dynamic_sampling": 1}, "dynamic_sampling = 1"),
+        ({"max_resamples": 0}, "max_resamples = 0"),
+        ({"contrast": ""}, "contrast = ''"),
+        ({"contrast": 2}, "contrast = 2"),
     ],
 )
 def test_a_wrong_field_is_told(out: str, overrides: dict[str, Any], told: str) -> None:

@@ -158,6 +158,7 @@ def why(row: dict[str, Any], place: dict[int, int]) -> str:
         "duplicate": repeats,
         "refill": f"fills the batch up; {repeats}" if other else "fills the batch up",
         "no_contrast": "its group has no contrast",
+        "resampled": "its group had no contrast and gave way to another",
         "rule": "by the rule's choice",
     }.get(str(row.get("reason")), str(row.get("reason")))
 

@@ -13,16 +13,27 @@ STATE_NAME = "fastrl_state.json"
 STATE_VERSION = 1
 
 
-def write_state(folder: Path, generation_step: int, schedule: dict[str, Any] | None) -> None:
+def write_state(
+    folder: Path,
+    generation_step: int,
+    schedule: dict[str, Any] | None,
+    prompt_stream: dict[str, Any] | None = None,
+) -> None:
     """Write FastRL's part of a checkpoint, whole or not at all.
 
     Args:
         folder: the checkpoint's folder; made if it does not exist.
         generation_step: generation batches so far.
         schedule: `AdaptiveRollouts.state_dict()`, or None without adaptive rollouts.
+        prompt_stream: `PromptStream.state_dict()`, or None where no prompt was drawn from it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    state = {"version": STATE_VERSION, "generation_step": generation_step, "schedule": schedule}
+    state = {
+        "version": STATE_VERSION,
+        "generation_step": generation_step,
+        "schedule": schedule,
+        "prompt_stream": prompt_stream,
+    }
     temporary = folder / (STATE_NAME + ".tmp")
     temporary.write_text(json.dumps(state, indent=1))
     os.replace(temporary, folder / STATE_NAME)
@@ -51,8 +62,9 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     step = state.get("generation_step")
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
         problems.append(f"generation_step = {step!r}, expected an integer of at least 0")
-    if not isinstance(state.get("schedule"), dict | None):
-        problems.append(f"schedule = {state.get('schedule')!r}, expected an object or null")
+    for name in ("schedule", "prompt_stream"):
+        if not isinstance(state.get(name), dict | None):
+            problems.append(f"{name} = {state.get(name)!r}, expected an object or null")
     if problems:
         raise ValueError(f"{path}: {'; '.join(problems)}.")
     return state

@@ -75,6 +75,22 @@ class FastRLArguments:
         0, "Prune only after so many generation batches."
     )
 
+    dynamic_sampling: bool = _setting(  # type: ignore[assignment]
+        False,
+        "Replace groups without contrast by groups of further prompts until the batch is full "
+        "(DAPO); works with every prune_rule, 'none' too.",
+    )
+    max_resamples: int = _setting(  # type: ignore[assignment]
+        8,
+        "Further rounds of generation per batch at most, for dynamic_sampling; then training goes "
+        "on with the groups that have contrast.",
+    )
+    contrast: str = _setting(  # type: ignore[assignment]
+        "sum",
+        "What must differ within a group, for dynamic_sampling: 'sum' (the weighted sum of the "
+        "rewards), or the name of one reward function, such as 'accuracy_reward'.",
+    )
+
     def fastrl_problems(self) -> list[str]:
         """Every FastRL field that is wrong, in words: field, value, remedy."""
         problems = []
@@ -98,16 +114,21 @@ class FastRLArguments:
 
     def _count_problems(self) -> list[str]:
         problems = []
-        for name, least in (("min_generations", 2), ("steps_per_epoch", 1), ("start_step", 0)):
+        counts = {"min_generations": 2, "steps_per_epoch": 1, "start_step": 0, "max_resamples": 1}
+        for name, least in counts.items():
             value = getattr(self, name)
             if name == "steps_per_epoch" and value is None:
                 continue
             if not is_int(value) or value < least:
                 problems.append(f"{name} = {value!r}: expected an integer of at least {least}")
-        for name in ("drop_uninformative", "adaptive_rollouts"):
+        for name in ("drop_uninformative", "adaptive_rollouts", "dynamic_sampling"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 problems.append(f"{name} = {value!r}: expected true or false")
+        if not isinstance(self.contrast, str) or not self.contrast:
+            problems.append(
+                f"contrast = {self.contrast!r}: expected 'sum' or the name of a reward function"
+            )
         return problems
 
     def __post_init__(self) -> None:

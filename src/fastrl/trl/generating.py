@@ -71,19 +71,30 @@ class GeneratingMixin(DeferringMixin):
         count = self._rollouts_per_prompt()
         configured = self.args.num_generations
         inputs = [row for index, row in enumerate(inputs) if index % configured < count]
+        with self._deferred_logps(self._splits_now), self._generations(count):
+            output = self._score_batch(inputs, count)
+        if self._rewards_per_func is None:
+            raise RuntimeError(f"{type(self).__name__}: a batch was scored without rewards.")
+        with self.clock.phase("prune"):
+            self._selection = self._select(output, count)
+        self._record(output, self._selection, count, self._rewards_per_func)
+        self._generation_step += 1
+        return output
+
+    def _score_batch(self, inputs: list[dict[str, Any]], num_generations: int) -> dict[str, Any]:
+        """TRL's generation and scoring of the batch; dynamic sampling does it in rounds."""
         self._clear_logged_completions()
+        return self._score(inputs)
+
+    def _score(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """TRL's generation and scoring of some rows, once."""
         self._rewards_per_func = None
-        with self._deferred_logps(self._prunes_now), self._generations(count):
-            output = super()._generate_and_score_completions(inputs)
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self._rewards_per_func is None or num_rows(output) != len(inputs):
             raise ValueError(
                 f"{type(self).__name__} returned {num_rows(output)} rollouts for {len(inputs)} "
                 "rows; FastRL needs one per row, scored by TRL's _calculate_rewards."
             )
-        with self.clock.phase("prune"):
-            self._selection = self._select(output, count)
-        self._record(output, self._selection, count, self._rewards_per_func)
-        self._generation_step += 1
         return output
 
     def _select(self, output: dict[str, Any], num_generations: int) -> Selection:

@@ -72,11 +72,20 @@ class MeasuringMixin(ResumableMixin):
         )
         if self._schedule is not None:
             self._schedule.record(selection.kept_per_group)
-        for name, value in record.metrics().items():
+        for name, value in self._metrics_of(record).items():
             self._metrics["train"][name].append(value)
         self._log_selection_columns(total, record)
+        told = self._told_record(record)
         for observer in self.rollout_observers:
-            observer(record)
+            observer(told)
+
+    def _metrics_of(self, record: GenerationRecord) -> dict[str, float]:
+        """The `fastrl/*` metrics of a batch, phase times aside."""
+        return record.metrics()
+
+    def _told_record(self, record: GenerationRecord) -> GenerationRecord:
+        """What observers are told of a batch."""
+        return record
 
     def _clear_logged_completions(self) -> None:
         """Leave no rows of earlier batches in TRL's table, which would be told as this batch's.

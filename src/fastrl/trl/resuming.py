@@ -15,6 +15,7 @@ from trl.trainer.utils import RepeatSampler
 from fastrl.core import AdaptiveRollouts, KeepAll, PruningRule
 from fastrl.trl.checkpoints import STATE_NAME, checkpoint_step, read_state, write_state
 from fastrl.trl.phases import PhaseClock
+from fastrl.trl.prompt_stream import PromptStream
 from fastrl.trl.reloading import has_renamed_weights, load_renamed_weights
 
 logger = logging.get_logger(__name__)
@@ -41,6 +42,8 @@ class ResumableMixin(Host):  # type: ignore[misc]
         self._generation_step = 0
         self._schedule: AdaptiveRollouts | None = None
         self._schedule_state: dict[str, Any] | None = None
+        self._prompt_stream: PromptStream | None = None
+        self._prompt_stream_state: dict[str, Any] | None = None
         self._state_file: Path | None = None
         self._train_sampler: Any = None
         super().__init__(*args, **kwargs)
@@ -52,6 +55,15 @@ class ResumableMixin(Host):  # type: ignore[misc]
     @property
     def _prunes_now(self) -> bool:
         return self._prunes and self._generation_step >= self.args.start_step
+
+    @property
+    def _splits(self) -> bool:
+        """Whether the batch is split here: pruned and resampled ones have other row counts."""
+        return bool(self._prunes or self.args.dynamic_sampling)
+
+    @property
+    def _splits_now(self) -> bool:
+        return bool(self._prunes_now or self.args.dynamic_sampling)
 
     @property
     def _micro_steps_per_generation(self) -> int:
@@ -122,7 +134,9 @@ class ResumableMixin(Host):  # type: ignore[misc]
                 schedule = self._schedule.state_dict() if self._schedule else self._schedule_state
                 # First, so that a checkpoint with a trainer state (written last) is complete.
                 folder = Path(self._get_output_dir(trial=trial)) / name
-                write_state(folder, self._generation_step, schedule)
+                stream = self._prompt_stream
+                prompts = stream.state_dict() if stream else self._prompt_stream_state
+                write_state(folder, self._generation_step, schedule, prompts)
             super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, *args: Any, **kwargs: Any) -> None:
@@ -135,7 +149,7 @@ class ResumableMixin(Host):  # type: ignore[misc]
                 the middle of a generation batch.
         """
         step = checkpoint_step(Path(resume_from_checkpoint))
-        if self._prunes and step % self._updates_per_generation:
+        if self._splits and step % self._updates_per_generation:
             raise ValueError(
                 f"{resume_from_checkpoint}: step {step} lies inside a generation batch "
                 f"({self._updates_per_generation} updates), whose rollouts are gone; resume from "
@@ -162,8 +176,10 @@ class ResumableMixin(Host):  # type: ignore[misc]
         else:
             self._generation_step = state["generation_step"]
             self._schedule_state = state["schedule"]
+            self._prompt_stream_state = state.get("prompt_stream")
             self._state_file = Path(checkpoint) / STATE_NAME
         self._schedule = None
+        self._prompt_stream = None
 
 
 def _prolonged(state: dict[str, Any], schedule: AdaptiveRollouts) -> dict[str, Any]:

@@ -46,10 +46,11 @@ class FastRLMixin(UpdatingMixin):
                 "FastGRPOConfig, or mix FastRLArguments into your config class."
             )
         self._rule = build_rule(config)
-        if self._prunes:
+        splits = self._prunes or config.dynamic_sampling
+        if splits:
             dataset = given_argument(behind, "train_dataset", args, kwargs)
             raise_run_problems(run_problems(config, dataset))
         super().__init__(*args, **kwargs)
-        if self._prunes:
+        if splits:
             raise_run_problems(model_problems(self))
         self.add_callback(GenerationBoundaryCallback(self, self._updates_per_generation))

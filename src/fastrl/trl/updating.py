@@ -9,11 +9,11 @@ import torch
 from trl.models.utils import disable_gradient_checkpointing
 
 from fastrl.trl.batch import num_rows
-from fastrl.trl.generating import GeneratingMixin
+from fastrl.trl.dynamic_sampling import DynamicSamplingMixin
 from fastrl.trl.splitting import SHARE_KEY, split_kept_rows
 
 
-class UpdatingMixin(GeneratingMixin):
+class UpdatingMixin(DynamicSamplingMixin):
     """The part of `FastRLMixin` that splits a batch into micro-batches and scales their losses."""
 
     _buffered_inputs: Any
@@ -32,7 +32,7 @@ class UpdatingMixin(GeneratingMixin):
         if not self.model.training:
             return super()._prepare_inputs(generation_batch)
         starts = self.at_generation_boundary or self._buffered_inputs is None
-        if starts and not self._prunes_now:
+        if starts and not self._splits_now:
             return super()._prepare_inputs(generation_batch)
         if starts:
             self._buffered_inputs = self._new_micro_batches(generation_batch)

@@ -55,6 +55,12 @@ def raise_run_problems(problems: list[str]) -> None:
 def model_problems(trainer: GRPOTrainer) -> list[str]:
     """What pruning cannot do with the model of a trainer whose `__init__` has run."""
     problems = []
+    args = trainer.args
+    if args.dynamic_sampling and args.contrast not in ("sum", *trainer.reward_func_names):
+        problems.append(
+            f"contrast = {args.contrast!r}: no reward function of that name; use 'sum' or one of "
+            f"{', '.join(trainer.reward_func_names)}"
+        )
     if trainer.aux_loss_enabled:
         problems.append(
             "a mixture-of-experts auxiliary loss: its mean over unequal micro-batches is not "
@@ -119,18 +125,48 @@ def run_problems(args: Any, train_dataset: Any) -> list[str]:
             "rows, and its gradient scaler cannot skip a step; set bf16=True"
         )
     problems += _checkpoint_problems(args)
+    if args.dynamic_sampling:
+        problems += _dynamic_sampling_problems(args)
     if args.adaptive_rollouts:
-        local = args.per_device_train_batch_size * per_generation
-        if local % args.num_generations:
-            problems.append(
-                f"adaptive_rollouts: per_device_train_batch_size x steps_per_generation = {local} "
-                f"must hold whole groups of num_generations = {args.num_generations}"
-            )
-        if isinstance(train_dataset, IterableDataset) and args.steps_per_epoch is None:
-            problems.append(
-                "adaptive_rollouts with an iterable data set: give steps_per_epoch (generation "
-                "batches in one pass), or set adaptive_rollouts=False"
-            )
+        problems += _adaptive_rollouts_problems(args, train_dataset)
+    return problems
+
+
+def _adaptive_rollouts_problems(args: Any, train_dataset: Any) -> list[str]:
+    """Rows are dropped group by group, and epochs counted."""
+    problems = []
+    local = args.per_device_train_batch_size * args.steps_per_generation
+    if local % args.num_generations:
+        problems.append(
+            f"adaptive_rollouts: per_device_train_batch_size x steps_per_generation = {local} "
+            f"must hold whole groups of num_generations = {args.num_generations}"
+        )
+    if isinstance(train_dataset, IterableDataset) and args.steps_per_epoch is None:
+        problems.append(
+            "adaptive_rollouts with an iterable data set: give steps_per_epoch (generation "
+            "batches in one pass), or set adaptive_rollouts=False"
+        )
+    return problems
+
+
+def _dynamic_sampling_problems(args: Any) -> list[str]:
+    """A group's advantages must come from that group alone: it may meet groups of other rounds."""
+    problems = []
+    if args.world_size > 1:
+        problems.append(
+            f"dynamic_sampling on {args.world_size} processes: this version does it on one; launch "
+            "one, or set dynamic_sampling=False"
+        )
+    if args.scale_rewards == "batch":
+        problems.append(
+            "scale_rewards = 'batch' with dynamic_sampling: the batch comes together in rounds, "
+            "each with a standard deviation of its own; set scale_rewards='group' or 'none'"
+        )
+    if args.multi_objective_aggregation == "normalize_then_sum":
+        problems.append(
+            "multi_objective_aggregation = 'normalize_then_sum' with dynamic_sampling: it takes "
+            "means over the batch, which comes together in rounds; set 'sum_then_normalize'"
+        )
     return problems
 
 

@@ -1,0 +1,259 @@
+"""Dynamic sampling: groups without contrast give way to groups of further prompts."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from transformers.utils import logging
+
+from fastrl.core import Selection
+from fastrl.trl.batch import loss_mask
+from fastrl.trl.generating import GeneratingMixin
+from fastrl.trl.prompt_stream import PromptStream
+from fastrl.trl.record import GenerationRecord, as_text, weighted_rewards
+from fastrl.trl.scored_rounds import (
+    Column,
+    ScoredRound,
+    groups_with_contrast,
+    join_rounds,
+    rows_of,
+    with_discarded,
+    without_any,
+)
+from fastrl.trl.selecting import full_group_advantages
+
+logger = logging.get_logger(__name__)
+
+BoolGroups = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """What dynamic sampling did for one generation batch.
+
+    Attributes:
+        rounds: further rounds of generation.
+        num_generations: rollouts of a group.
+        generated: rollouts generated, all rounds.
+        groups_wanted, groups_accepted: groups of a full batch; those that have contrast.
+        first_without_contrast: share of groups without contrast among those generated first.
+        first_reward: mean reward of those generated first.
+        discarded: the rows of rejected groups that are not in the batch; None without any.
+    """
+
+    rounds: int
+    num_generations: int
+    generated: int
+    groups_wanted: int
+    groups_accepted: int
+    first_without_contrast: float
+    first_reward: float
+    discarded: ScoredRound | None
+
+    def metrics(self) -> dict[str, float]:
+        """In place of, and beside, those of the batch that is trained on."""
+        used = self.groups_accepted * self.num_generations
+        return {
+            "fastrl/generated": float(self.generated),
+            "fastrl/groups_without_contrast": self.first_without_contrast,
+            "fastrl/reward": self.first_reward,
+            "fastrl/resample_rounds": float(self.rounds),
+            "fastrl/wasted_generation": 1 - used / self.generated,
+            "fastrl/batch_filled": self.groups_accepted / self.groups_wanted,
+        }
+
+
+class DynamicSamplingMixin(GeneratingMixin):
+    """The part of `FastRLMixin` that fills a batch with groups that teach something.
+
+    The only changes, with dynamic_sampling: TRL's generation and scoring run again, for as many
+    further prompts as groups lack contrast, until none does or `max_resamples` is reached; what
+    is trained on are the groups that have some. TRL's own metrics are those of the first round.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._resampling: Resampling | None = None
+        self._is_shortage_told = False
+        super().__init__(*args, **kwargs)
+
+    def _score_batch(self, inputs: list[dict[str, Any]], num_generations: int) -> dict[str, Any]:
+        """The rows of accepted groups; those of the first round where no group is accepted."""
+        self._resampling = None
+        if not self.args.dynamic_sampling:
+            return super()._score_batch(inputs, num_generations)
+        wanted = len(inputs) // num_generations
+        rounds = [self._scored_round(inputs)]
+        accepted = [self._accepted_groups(rounds[0], num_generations)]
+        asked_for = list(self._deferred_models)
+        missing, ends_seen = wanted - int(accepted[0].sum()), 0
+        while missing and len(rounds) <= self.args.max_resamples:
+            prompts, ends_seen = self._further_prompts().take(missing, ends_seen)
+            if not prompts:
+                break
+            rows = [copy.deepcopy(row) for row in prompts for _ in range(num_generations)]
+            rounds.append(self._further_round(rows))
+            accepted.append(self._accepted_groups(rounds[-1], num_generations))
+            missing -= int(accepted[-1].sum())
+        self._deferred_models = asked_for
+        if missing:
+            self._tell_shortage(wanted - missing, wanted, len(rounds) - 1)
+        return self._batch_of(rounds, accepted, num_generations)
+
+    def _scored_round(self, inputs: list[dict[str, Any]]) -> ScoredRound:
+        """TRL's generation and scoring, and what it left behind for the completions table."""
+        self._clear_logged_completions()
+        output = self._score(inputs)
+        if self._rewards_per_func is None:
+            raise RuntimeError(f"{type(self).__name__}: a batch was scored without rewards.")
+        logged = self._logs
+        columns: dict[Column, list[Any]] = {
+            (name,): list(logged[name]) for name in ("images", "prompt", "completion")
+        }
+        columns[("advantages",)] = list(logged["advantages"])
+        for table in ("rewards", "extra"):
+            columns |= {(table, name): list(column) for name, column in logged[table].items()}
+        return ScoredRound(
+            output=output,
+            completion_ids=self._completion_ids,
+            rewards_NF=self._rewards_per_func,
+            advantages_N=full_group_advantages(output),
+            columns=columns,
+        )
+
+    def _further_round(self, inputs: list[dict[str, Any]]) -> ScoredRound:
+        """A round whose metrics are not logged: means over rounds of other sizes mean nothing."""
+        metrics = self._metrics["train"]
+        self._metrics["train"] = defaultdict(list)
+        try:
+            return self._scored_round(inputs)
+        finally:
+            if "num_tokens" in self._metrics["train"]:  # a running total
+                metrics["num_tokens"] = self._metrics["train"]["num_tokens"]
+            self._metrics["train"] = metrics
+
+    def _accepted_groups(self, scored: ScoredRound, num_generations: int) -> BoolGroups:
+        contrast = self.args.contrast
+        reward = None if contrast == "sum" else self.reward_func_names.index(contrast)
+        return groups_with_contrast(scored, num_generations, reward)
+
+    def _batch_of(
+        self, rounds: Sequence[ScoredRound], accepted: Sequence[BoolGroups], num_generations: int
+    ) -> dict[str, Any]:
+        """Make one batch of the accepted groups, as if TRL had generated it in one go."""
+        chosen, rejected = [], []
+        for scored, accepted_G in zip(rounds, accepted, strict=True):
+            if accepted_G.any():
+                chosen.append(scored.select(rows_of(np.flatnonzero(accepted_G), num_generations)))
+            if not accepted_G.all():
+                told = scored.without_output()
+                rejected.append(told.select(rows_of(np.flatnonzero(~accepted_G), num_generations)))
+        if not chosen:
+            # Something has to stand for the batch: the first round, of which nothing is kept.
+            rejected = rejected[1:]
+        pad_token_id = self._tokenizer.pad_token_id
+        batch = join_rounds(chosen, pad_token_id) if chosen else rounds[0]
+        self._resampling = Resampling(
+            rounds=len(rounds) - 1,
+            num_generations=num_generations,
+            generated=sum(len(each) for each in rounds),
+            groups_wanted=len(accepted[0]),
+            groups_accepted=sum(int(accepted_G.sum()) for accepted_G in accepted),
+            first_without_contrast=float(1 - accepted[0].mean()),
+            first_reward=float(np.nanmean(self._summed_rewards(rounds[0]))),
+            discarded=join_rounds(rejected, pad_token_id) if rejected else None,
+        )
+        self._completion_ids = batch.completion_ids
+        self._rewards_per_func = batch.rewards_NF
+        self._restore_logged(batch)
+        items = self.accelerator.gather(loss_mask(batch.output).sum()).sum()
+        return batch.output | {"num_items_in_batch": items}
+
+    def _summed_rewards(self, scored: ScoredRound) -> npt.NDArray[np.float64]:
+        return weighted_rewards(
+            scored.rewards_NF.double().cpu().numpy(), self.reward_weights.double().cpu().numpy()
+        )
+
+    def _restore_logged(self, batch: ScoredRound) -> None:
+        """Let TRL's completions table hold the batch that is trained on."""
+        self._clear_logged_completions()
+        for name, values in batch.columns.items():
+            column = self._logs
+            for part in name:
+                column = column[part]
+            column.extend(values)
+
+    def _tell_shortage(self, accepted: int, wanted: int, rounds: int) -> None:
+        """Say once that a batch is not full."""
+        if self._is_shortage_told:
+            return
+        self._is_shortage_told = True
+        logger.warning(
+            f"Dynamic sampling: {accepted} of {wanted} groups have contrast after {rounds} further "
+            "rounds (max_resamples, or every prompt tried); training goes on with those. This is "
+            "said once: fastrl/batch_filled tells it of every batch."
+        )
+
+    def _select(self, output: dict[str, Any], num_generations: int) -> Selection:
+        selection = super()._select(output, num_generations)
+        sampled = self._resampling
+        if sampled is not None and not sampled.groups_accepted:
+            return without_any(selection)
+        return selection
+
+    def _metrics_of(self, record: GenerationRecord) -> dict[str, float]:
+        metrics = super()._metrics_of(record)
+        return metrics | self._resampling.metrics() if self._resampling is not None else metrics
+
+    def _told_record(self, record: GenerationRecord) -> GenerationRecord:
+        """The record with the discarded rows behind the batch's own: observers see everything."""
+        discarded = self._resampling.discarded if self._resampling is not None else None
+        if discarded is None:
+            return record
+        rewards_NF = discarded.rewards_NF.double().cpu().numpy()
+        names = self.reward_func_names
+        return replace(
+            record,
+            prompts=record.prompts + [as_text(text) for text in discarded.columns[("prompt",)]],
+            completions=record.completions
+            + [as_text(text) for text in discarded.columns[("completion",)]],
+            rewards={
+                name: np.append(record.rewards[name], values)
+                for name, values in zip(names, rewards_NF.T, strict=True)
+            },
+            reward_N=np.append(record.reward_N, self._summed_rewards(discarded)),
+            advantages_N=np.append(record.advantages_N, discarded.advantages_N),
+            selection=with_discarded(record.selection, len(discarded), record.num_generations),
+        )
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """TRL's, with the place in the walk over the training set."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.args.dynamic_sampling:
+            self._further_prompts()
+
+    # -- further prompts ---------------------------------------------------------------------
+
+    def _further_prompts(self) -> PromptStream:
+        """The walk over the training set, where the checkpoint left it.
+
+        Raises:
+            ValueError: the position in the checkpoint is malformed or of other data.
+        """
+        if self._prompt_stream is None:
+            dataset = self.train_dataset
+            if self.args.remove_unused_columns:
+                dataset = self._remove_unused_columns(dataset, description="resampling")
+            stream = PromptStream(dataset, self.args.seed)
+            if self._prompt_stream_state is not None:
+                try:
+                    stream.load_state_dict(self._prompt_stream_state)
+                except ValueError as error:
+                    raise ValueError(f"{self._state_file}: {error}") from error
+            self._prompt_stream = stream
+        return self._prompt_stream

@@ -1,0 +1,114 @@
+"""What counts as contrast, and one batch out of several rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fastrl.core import KeepAll, Rollouts, prune
+from fastrl.trl.scored_rounds import (
+    DISCARDED,
+    ScoredRound,
+    groups_with_contrast,
+    join_rounds,
+    rows_of,
+    with_discarded,
+    without_any,
+)
+
+NAN = float("nan")
+
+
+def scored(
+    rewards: list[list[float]], advantages: list[float] | None = None, width: int = 3
+) -> ScoredRound:
+    """A round whose row i has i + 1 prompt tokens and `width` completion tokens."""
+    total = len(rewards)
+    prompt_mask = torch.tensor(
+        [[int(j >= total - i - 1) for j in range(total)] for i in range(total)]
+    )
+    ids = torch.arange(total * width).reshape(total, width) + 100 * width
+    return ScoredRound(
+        output={
+            "prompt_ids": prompt_mask * 7,
+            "prompt_mask": prompt_mask,
+            "completion_ids": ids,
+            "completion_mask": torch.ones_like(ids),
+            "advantages": torch.tensor(advantages or [0.0] * total),
+            "num_items_in_batch": torch.tensor(total * width),
+        },
+        completion_ids=list(ids.numpy()),
+        rewards_NF=torch.tensor(rewards),
+        advantages_N=np.array(advantages or [0.0] * total),
+        columns={("prompt",): [f"{width}-{row}" for row in range(total)], ("images",): []},
+    )
+
+
+def test_contrast_of_the_sum_is_that_of_the_advantages() -> None:
+    # Two rewards that vary against one another: their sum does not.
+    cancelling = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]
+    round_ = scored(cancelling, [0.0, 0.00004, -0.7, 0.7])
+    assert groups_with_contrast(round_, 2).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "contrast"),
+    [
+        ([0.0, 1.0, 1.0, 1.0], [True, False]),
+        ([0.5, 0.50001, 0.5, 0.5002], [False, True]),
+        ([NAN, NAN, NAN, 1.0], [False, False]),
+        ([NAN, 0.0, 1.0, 0.0], [False, True]),
+    ],
+)
+def test_contrast_of_one_reward(values: list[float], contrast: list[bool]) -> None:
+    round_ = scored([[9.0 * row, value] for row, value in enumerate(values)], [1.0] * 4)
+    assert groups_with_contrast(round_, 2, reward=1).tolist() == contrast
+
+
+def test_rows_of_groups() -> None:
+    assert rows_of(np.array([0, 2]), 3).tolist() == [0, 1, 2, 6, 7, 8]
+    assert rows_of(np.array([], dtype=np.int64), 3).tolist() == []
+
+
+def test_rounds_of_other_widths_become_one_batch() -> None:
+    first, second = scored([[0.0]] * 2, width=2), scored([[1.0]] * 3, width=4)
+    joined = join_rounds([first.select(np.array([1])), second.select(np.array([2, 0]))], 99)
+    assert joined.output["completion_ids"].tolist() == [
+        [202, 203, 99, 99],
+        [408, 409, 410, 411],
+        [400, 401, 402, 403],
+    ]
+    assert joined.output["completion_mask"].sum(dim=1).tolist() == [2, 4, 4]
+    assert joined.output["prompt_ids"].tolist() == [[99, 7, 7], [7, 7, 7], [0, 0, 7]]
+    assert joined.output["prompt_mask"].sum(dim=1).tolist() == [2, 3, 1]
+    assert joined.columns == {("prompt",): ["2-1", "4-2", "4-0"], ("images",): []}
+    assert joined.rewards_NF.tolist() == [[0.0], [1.0], [1.0]]
+    assert joined.completion_ids[0].tolist() == [202, 203]
+
+
+def test_a_column_that_a_round_lacks_is_empty_there() -> None:
+    first, second = scored([[0.0]]), scored([[1.0]] * 2)
+    second.columns["extra", "note"] = ["a", "b"]
+    joined = join_rounds([first, second], 99)
+    assert joined.columns["extra", "note"] == [None, "a", "b"]
+
+
+def test_what_is_only_told_of_has_no_tensors() -> None:
+    told = scored([[0.0]] * 4).without_output().select(np.array([3]))
+    assert join_rounds([told, told], 99).output == {}
+    assert len(join_rounds([told, told], 99)) == 2
+
+
+def test_selections_with_discarded_rows() -> None:
+    kept = prune(Rollouts([0, 0, 1, 1], [1.0, -1.0, 0.5, -0.5], [[1], [2], [3], [4]]), KeepAll())
+    told = with_discarded(kept, num_rows=2, num_generations=2)
+    assert told.keep.tolist() == [0, 1, 2, 3]
+    assert told.reason.tolist() == ["rule"] * 4 + [DISCARDED] * 2
+    assert told.group_ids.tolist() == [0, 1, 2]
+    assert told.kept_per_group.tolist() == [2, 2, 0]
+    assert told.informative_per_group.tolist() == [True, True, False]
+    none = without_any(kept)
+    assert none.keep.tolist() == []
+    assert none.kept_per_group.tolist() == [0, 0]
+    assert none.reason.tolist() == [DISCARDED] * 4
