@@ -17,16 +17,15 @@ from transformers import AutoProcessor, ProgressCallback, set_seed
 from transformers.trainer_callback import PrinterCallback
 
 import fastrl
-from fastrl.geometry.toy import STARTING_POLICY, toy_dataset
+from fastrl.geometry.toy import STARTING_POLICY
 from fastrl.geometry.toy.evaluation import ToyScore, evaluate_policy
-from fastrl.geometry.toy.rewards import accuracy_reward, format_reward
+from fastrl.runs.arguments import TOY, RunArguments
 from fastrl.runs.callback import MetricsCallback
+from fastrl.runs.data import TrainingData, processor_resizes, training_data
 from fastrl.runs.folder import RunFolder
 from fastrl.runs.progress import Progress
-from fastrl.runs.recipe import RunArguments
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 
-TOY = "toy"
 # Fields that a config computes for itself; read back from YAML they would contradict each other.
 DERIVED_FIELDS = ("generation_batch_size", "logging_dir")
 # What a resumed run may change: where it lies and what is kept of it, not what it learns.
@@ -52,9 +51,10 @@ class Job:
         self.folder = RunFolder(Path(config.output_dir))
         self.processor: Any = None
         self.trainer: Any = None
+        self.data: TrainingData | None = None
 
     def build(self) -> None:
-        """Load the policy and draw the data; everything that can fail early fails here."""
+        """Load data and policy; everything that can fail early fails here."""
         set_seed(self.config.seed)
         model = str(STARTING_POLICY) if self.run.model == TOY else self.run.model
         try:
@@ -67,15 +67,28 @@ class Job:
         # Prompts are padded on the left; a tokenizer set otherwise would shift picture positions.
         tokenizer = getattr(self.processor, "tokenizer", self.processor)
         tokenizer.padding_side = "left"
+        self.data = self._load_data()
         self.trainer = FastGRPOTrainer(
             model=model,
-            reward_funcs=[accuracy_reward, format_reward],
+            reward_funcs=list(self.data.reward_funcs),
             args=self.config,
-            train_dataset=toy_dataset(self.run.train_pictures, seed=self.config.seed),
+            train_dataset=self.data.train,
+            eval_dataset=self.data.held_out,
             processing_class=self.processor,
         )
         for callback in (ProgressCallback, PrinterCallback):
             self.trainer.remove_callback(callback)
+
+    def _load_data(self) -> TrainingData:
+        # vLLM prepares pictures by the limits in the model's folder, whatever this processor's are;
+        # pictures that the data set has brought within ours are the same to both.
+        run = self.run
+        dataset_resizes = self.config.use_vllm or not processor_resizes(
+            self.processor, run.min_pixels, run.max_pixels
+        )
+        # Drawn only on a terminal: what --dry_run prints can be read back.
+        with self.progress.counting("Checking the data set", announce=False) as on_row:
+            return training_data(run, self.processor, self.config.seed, dataset_resizes, on_row)
 
     def resolved(self) -> dict[str, Any]:
         """The whole configuration, as it is written to `config.yaml`."""
@@ -106,8 +119,13 @@ class Job:
             before = self._score("before")
             if before is not None:
                 self.folder.append_score(0, 0.0, before)
+        assert self.data is not None, "build() comes first"
         self.folder.update_summary(
-            recipe=self.recipe, before=before, versions=versions(), machine=machine()
+            recipe=self.recipe,
+            data=self.data.facts,
+            before=before,
+            versions=versions(),
+            machine=machine(),
         )
         if self.run.log_rollouts:
             self.trainer.rollout_observers.append(self.folder.write_rollouts)
@@ -139,6 +157,8 @@ class Job:
         return summary if "finished" in summary else None
 
     def _score(self, when: str) -> dict[str, float | None] | None:
+        if self.run.dataset != TOY:
+            return self._score_held_out(when)
         if not self.run.eval_pictures:
             return None
         short = when == "before" and self.run.score_every
@@ -165,6 +185,33 @@ class Job:
                 with_greedy=False,
             )
         self.folder.append_score(step, seconds, score.as_dict())
+
+    def _score_held_out(self, when: str) -> dict[str, float | None] | None:
+        """The trainer's own evaluation of the held-out split, sampled as in training."""
+        assert self.data is not None, "build() comes first"
+        if self.data.held_out is None:
+            return None
+        self.progress.console.print(f"Scoring {self.run.eval_split}, {when}")
+        # What is drawn here must not change what is drawn in training.
+        device = self.trainer.accelerator.device
+        on_cpu = device.type == "cpu"
+        with torch.random.fork_rng(
+            [] if on_cpu else [device], device_type="cuda" if on_cpu else device.type
+        ):
+            metrics = self.trainer.evaluate()
+        score = {
+            name: metrics[f"eval_rewards/{reward}/mean"] / weight
+            for name, reward, weight in (
+                ("sampled", "accuracy_reward", self.run.accuracy_weight),
+                ("in_format", "format_reward", self.run.format_weight),
+            )
+            if weight
+        }
+        return {
+            **score,
+            "pictures": len(self.data.held_out),
+            "samples": self.trainer.num_generations_eval,
+        }
 
     def _totals(self) -> dict[str, Any]:
         """Seconds, phases and shares of the whole run, resumes included."""

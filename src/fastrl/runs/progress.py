@@ -38,15 +38,20 @@ class Progress:
         )
 
     @contextmanager
-    def counting(self, title: str) -> Iterator[Callable[[int, int], None]]:
-        """Progress of something counted: the yielded function takes done and total."""
+    def counting(self, title: str, announce: bool = True) -> Iterator[Callable[[int, int], None]]:
+        """Progress of something counted: the yielded function takes done and total.
+
+        Args:
+            title: what is done.
+            announce: print the title where no bar can be drawn.
+        """
         with self._bars() as bars:
             task = bars.add_task(title, total=None, note="")
 
             def update(done: int, total: int) -> None:
                 bars.update(task, completed=done, total=total)
 
-            if not self.console.is_terminal:
+            if announce and not self.console.is_terminal:
                 self.console.print(title)
             yield update
 

@@ -7,68 +7,17 @@ import dataclasses
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 from transformers import HfArgumentParser
 
-from fastrl.recipes import shipped_recipes
+from fastrl.recipes import RECIPES_FOLDER, shipped_recipes
+from fastrl.runs.arguments import RunArguments
 from fastrl.trl import FastGRPOConfig, FastRLArguments
 
 DEFAULT_RECIPE = "toy_geometry"
-AT_LEAST = {
-    "train_pictures": 1,
-    "eval_pictures": 0,
-    "eval_samples": 1,
-    "score_every": 0,
-    "score_pictures": 1,
-}
-
-
-@dataclass
-class RunArguments:
-    """What a recipe says beside the trainer's config."""
-
-    model: str = field(
-        default="toy",
-        metadata={"help": "The policy: 'toy' (ships with FastRL), a hub name, or a folder."},
-    )
-    dataset: str = field(
-        default="toy", metadata={"help": "The prompts: 'toy' (pictures drawn on the fly)."}
-    )
-    train_pictures: int = field(
-        default=2048, metadata={"help": "Pictures in the toy's training set."}
-    )
-    eval_pictures: int = field(
-        default=256, metadata={"help": "Held-out pictures scored before and after; 0 for none."}
-    )
-    eval_samples: int = field(
-        default=4, metadata={"help": "Completions of each held-out picture at temperature 1."}
-    )
-    score_every: int = field(
-        default=0,
-        metadata={"help": "Updates between scorings of held-out pictures while training; 0: none."},
-    )
-    score_pictures: int = field(
-        default=128,
-        metadata={"help": "Held-out pictures of each of these scorings, and of the first."},
-    )
-    log_rollouts: bool = field(
-        default=True, metadata={"help": "Write every rollout, kept or not, to rollouts/."}
-    )
-
-    def __post_init__(self) -> None:
-        problems = [
-            f"{name} = {getattr(self, name)!r}: expected at least {least}"
-            for name, least in AT_LEAST.items()
-            if getattr(self, name) < least
-        ]
-        if self.dataset != "toy":
-            problems.append(f"dataset = {self.dataset!r}: this version trains on 'toy'")
-        if problems:
-            raise ValueError("The recipe: " + "; ".join(problems) + ".")
 
 
 class RecipeError(ValueError):
@@ -96,21 +45,67 @@ def field_groups() -> dict[str, list[dataclasses.Field[Any]]]:
 def load_recipe(name: str) -> tuple[str, dict[str, Any]]:
     """A recipe's name and fields, from a YAML path or a shipped name.
 
+    A recipe may name another under `base`: a .yaml path, relative to its own folder, or a shipped
+    name. It starts from that one's fields (which may have a base in turn), and its own take their
+    place; `field: null` takes the base's away. Shipped files whose name starts with `_` are bases
+    and no recipes.
+
     Raises:
-        RecipeError: there is no such recipe, or the file is no mapping.
+        RecipeError: there is no such recipe or base, a file is no mapping, or bases run in a
+            circle.
     """
+    path = _recipe_path(name)
+    return path.stem, _with_bases(path, ())
+
+
+def _recipe_path(name: str) -> Path:
     shipped = shipped_recipes()
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
             raise RecipeError(f"recipe {name}: no such file.")
-    elif name in shipped:
-        path = shipped[name]
-    else:
-        raise RecipeError(
-            f"recipe {name!r}: not a shipped one ({', '.join(shipped)}) and not a .yaml path"
-            f"{_nearest(name, shipped)}."
-        )
+        return path
+    if name in shipped:
+        return shipped[name]
+    raise RecipeError(
+        f"recipe {name!r}: not a shipped one ({', '.join(shipped)}) and not a .yaml path"
+        f"{_nearest(name, shipped)}."
+    )
+
+
+def _with_bases(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """The fields of a recipe over those of its bases.
+
+    Args:
+        above: the recipes, resolved, that have this one as their base.
+    """
+    if path.resolve() in above:
+        circle = " -> ".join(part.name for part in (*above, path))
+        raise RecipeError(f"recipe {path}: its bases run in a circle ({circle}).")
+    content = _read_recipe(path)
+    # The config.yaml of a run is a recipe, too: it says where it came from.
+    content.pop("recipe", None)
+    base = content.pop("base", None)
+    if base is None:
+        return content
+    if not isinstance(base, str):
+        raise RecipeError(f"recipe {path}: base = {base!r}: expected one name or path.")
+    try:
+        found = _base_path(base, path.parent)
+        fields = _with_bases(found, (*above, path.resolve()))
+    except RecipeError as error:
+        raise RecipeError(f"recipe {path}: base: {error}") from error
+    return {**fields, **content}
+
+
+def _base_path(base: str, folder: Path) -> Path:
+    for path in (folder / base, RECIPES_FOLDER / base):
+        if path.suffix in (".yaml", ".yml") and path.exists():
+            return path
+    return _recipe_path(base)
+
+
+def _read_recipe(path: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
@@ -120,9 +115,7 @@ def load_recipe(name: str) -> tuple[str, dict[str, Any]]:
     odd = [key for key in content if not isinstance(key, str)]
     if odd:
         raise RecipeError(f"recipe {path}: {odd[0]!r} is not the name of a field.")
-    # The config.yaml of a run is a recipe, too: it says where it came from.
-    content.pop("recipe", None)
-    return path.stem, content
+    return content
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, str]:
@@ -189,23 +182,28 @@ def build_arguments(
     # Only what was said: a default handed over as if it had been said draws the host's warnings.
     own = {f.name for f in dataclasses.fields(RunArguments)}
     said = {name: parsed[name] for name in merged if merged[name] is not None}
-    _check_values(said, own)
     run = RunArguments(**{name: value for name, value in said.items() if name in own})
-    config = FastGRPOConfig(**{name: value for name, value in said.items() if name not in own})
-    return run, config
+    trainer = {name: value for name, value in said.items() if name not in own}
+    _check_values(run, trainer)
+    return run, FastGRPOConfig(**trainer)
 
 
-def _check_values(said: Mapping[str, Any], own: set[str]) -> None:
+def _check_values(run: RunArguments, trainer: Mapping[str, Any]) -> None:
     """Raise for every value that the run or FastRL refuses, before the host sees any of them."""
+    messages = []
+    if problems := run.problems():
+        messages.append("The recipe: " + "; ".join(problems) + ".")
     fastrl = {f.name for f in dataclasses.fields(FastRLArguments)}
-    problems = []
-    for owner, names in ((RunArguments, own), (FastRLArguments, fastrl)):
-        try:
-            owner(**{name: value for name, value in said.items() if name in names})
-        except ValueError as error:
-            problems.append(str(error))
-    if problems:
-        raise RecipeError(" ".join(problems))
+    try:
+        FastRLArguments(**{name: value for name, value in trainer.items() if name in fastrl})
+    except ValueError as error:
+        messages.append(str(error))
+    if trainer.get("remove_unused_columns"):
+        messages.append(
+            "remove_unused_columns = True: would take the answers from the rewards; leave it out."
+        )
+    if messages:
+        raise RecipeError(" ".join(messages))
 
 
 def _as_words(name: str, value: Any) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from fastrl.report.tables import PHASE_TITLES
 
@@ -21,8 +22,17 @@ def summary_table(summary: dict[str, Any]) -> Table:
             ("greedy", "held-out accuracy (greedy)"),
             ("in_format", "in format"),
         ):
-            table.add_row(name, f"{before[key]:.1%} -> {after[key]:.1%}")
+            if before.get(key) is not None and after.get(key) is not None:
+                table.add_row(name, f"{before[key]:.1%} -> {after[key]:.1%}")
         table.add_row("held-out pictures", str(after["pictures"]))
+        table.add_section()
+    data = summary.get("data", {})
+    if "rows" in data:
+        # As text: the split stands in brackets, which rich would take for a style.
+        table.add_row("prompts", Text(f"{data['rows']} of {data['name']}"))
+        for key, name in (("skipped_broken", "broken"), ("skipped_long", "too long")):
+            if data[key]:
+                table.add_row(f"  left out: {name}", str(data[key]))
         table.add_section()
     seconds = summary["seconds"]
     table.add_row("training", f"{seconds:.1f} s")

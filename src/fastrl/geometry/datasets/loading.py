@@ -77,13 +77,14 @@ class GeometryData:
 
     Attributes:
         name: of the source, for messages.
-        rows: the usable rows in plain form.
+        rows: the usable rows in plain form; pictures: how many they have together.
         skipped: rows that were left out because they are broken.
         too_long: rows that were left out because of `max_prompt_length`.
     """
 
     name: str
     rows: GeometryRows
+    pictures: int
     skipped: tuple[RowProblem, ...] = ()
     too_long: tuple[RowProblem, ...] = ()
 
@@ -154,6 +155,7 @@ def load_geometry(
     broken: list[RowProblem] = []
     too_long: list[RowProblem] = []
     usable: list[int] = []
+    pictures = 0
     for number in range(total):
         try:
             row = rows[number]
@@ -167,13 +169,14 @@ def load_geometry(
                 too_long.append(RowProblem(number, f"{length} tokens"))
             else:
                 usable.append(number)
+                pictures += len(row.pictures)
         if on_row is not None:
             on_row(number + 1, total)
     _refuse(raw.name, total, broken, too_long, skip_broken, skip_long, max_prompt_length)
     if not usable:
         raise DatasetError(f"{raw.name}: none of {total} rows is left to use.")
     rows = GeometryRows(raw, adapt, choices_as, usable)
-    return GeometryData(raw.name, rows, tuple(broken), tuple(too_long))
+    return GeometryData(raw.name, rows, pictures, tuple(broken), tuple(too_long))
 
 
 def _refuse(
