@@ -8,17 +8,29 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fastrl"
-LAYERS = ("core", "trl", "verl", "geometry", "runs", "recipes", "report", "cli", "doctor")
+LAYERS = (
+    "core",
+    "trl",
+    "verl",
+    "geometry",
+    "evaluation",
+    "runs",
+    "recipes",
+    "report",
+    "cli",
+    "doctor",
+)
 MAY_IMPORT = {
     "core": {"core"},
     "trl": {"core", "trl"},
     "verl": {"core", "verl"},
     "report": {"core", "report"},
     "geometry": {"core", "geometry"},
+    "evaluation": {"geometry", "evaluation"},
     "recipes": {"recipes"},
     "runs": {"core", "trl", "geometry", "recipes", "report", "runs"},
     "doctor": {"trl"},
-    "cli": {"runs", "recipes", "report", "geometry", "doctor", "trl"},
+    "cli": {"runs", "recipes", "report", "geometry", "evaluation", "doctor", "trl"},
 }
 
 

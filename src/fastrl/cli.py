@@ -1,4 +1,4 @@
-"""The command line: `fastrl train`, `compare`, `replay`, `report`, `doctor`."""
+"""The command line: `fastrl train`, `compare`, `evaluate`, `replay`, `report`, `doctor`."""
 
 from __future__ import annotations
 
@@ -160,6 +160,101 @@ def compare(
 
 
 @app.command()
+def evaluate(
+    model: Annotated[
+        str, typer.Argument(help="'toy', a folder of a model or of a run, or a hub name.")
+    ],
+    dataset: Annotated[
+        str,
+        typer.Option(
+            help="toy, geometry3k, geoqa, mathvista, mathverse, mathvision, dynamath; or a file, "
+            "folder or hub name with columns problem, images, answer."
+        ),
+    ],
+    data_path: Annotated[
+        str | None, typer.Option("--data_path", help="Where a known data set lies.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Of the data set.")] = None,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip_broken", help="Leave out questions that cannot be used.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="The first so many questions.")] = None,
+    samples: Annotated[int, typer.Option(help="Completions of each question.")] = 1,
+    sampling: Annotated[
+        str | None,
+        typer.Option(
+            help="greedy (default for one sample), validation (temperature 0.6, top-p 0.95; "
+            "default for several), training (temperature 1)."
+        ),
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Replaces the preset's.")] = None,
+    top_p: Annotated[float | None, typer.Option("--top_p", help="Replaces the preset's.")] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max_new_tokens", help="Longest completion; 2048, toy 32.")
+    ] = None,
+    instruction: Annotated[
+        str | None, typer.Option(help="Follows each question; '' for none.")
+    ] = None,
+    system: Annotated[str, typer.Option(help="System prompt.")] = "",
+    min_pixels: Annotated[int | None, typer.Option("--min_pixels", help="Of a picture.")] = None,
+    max_pixels: Annotated[int | None, typer.Option("--max_pixels", help="Of a picture.")] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option("--batch_size", help="Completions at once; 64, with vLLM 2048."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sampling.")] = 0,
+    engine: Annotated[str, typer.Option(help="transformers or vllm.")] = "transformers",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, float16.")] = "auto",
+    engine_args: Annotated[
+        str, typer.Option("--engine_args", help='JSON for the engine: {"tensor_parallel_size": 2}.')
+    ] = "{}",
+    output_dir: Annotated[
+        Path | None, typer.Option("--output_dir", help="By default below evaluations/.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where it was stopped.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry_run", "--dry-run", help="Print settings and a prompt, and stop.")
+    ] = False,
+) -> None:
+    """Score a model on held-out questions: accuracy, pass@k, majority@k, with intervals."""
+    try:
+        from fastrl.evaluation.command import Request, evaluate_model
+        from fastrl.runs.progress import Progress
+    except ImportError as error:
+        hint = f"{error}. An evaluation needs: pip install 'fastrl-grpo[trl,geometry]'"
+        raise _fail(ImportError(hint)) from error
+    _quiet_hosts()
+    request = Request(
+        model=model,
+        dataset=dataset,
+        data_path=data_path,
+        split=split,
+        skip_broken=skip_broken,
+        limit=limit,
+        samples=samples,
+        sampling=sampling,
+        temperature=temperature,
+        top_p=top_p,
+        max_new_tokens=max_new_tokens,
+        instruction=instruction,
+        system=system,
+        min_pixels=min_pixels,
+        max_pixels=max_pixels,
+        batch_size=batch_size,
+        seed=seed,
+        engine=engine,
+        dtype=dtype,
+        engine_args=engine_args,
+        output_dir=output_dir,
+    )
+    console = Console()
+    try:
+        evaluate_model(console, request, Progress(console).counting, resume, dry_run)
+    except (ValueError, TypeError) as error:
+        raise _fail(error) from error
+
+
+@app.command()
 def doctor() -> None:
     """List versions, the hosts' seams, the accelerator, and every problem with its remedy."""
     from rich.table import Table
@@ -183,8 +278,10 @@ register_report_commands(app)
 
 def _quiet_hosts() -> None:
     """Our progress bar is enough, and the hosts' own deprecations are not the user's to mend."""
+    from datasets import disable_progress_bars
     from transformers.utils import logging
 
+    disable_progress_bars()
     logging.disable_progress_bar()
     for module in ("transformers", "trl"):
         warnings.filterwarnings("ignore", category=FutureWarning, module=rf"{module}\..*")

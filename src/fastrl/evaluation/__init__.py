@@ -1,0 +1,1 @@
+"""`fastrl evaluate`: questions in, completions, scores and intervals out."""

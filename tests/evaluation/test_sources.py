@@ -1,0 +1,101 @@
+"""Data sets by name and by path."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fastrl.evaluation.questions import Question, conversation, fingerprint
+from fastrl.evaluation.sources import SOURCES, load_questions
+from fastrl.geometry.datasets import FORMAT_INSTRUCTION, DatasetError
+
+DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def write_rows(path: Path, rows: list[dict[str, object]]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_the_toy_draws_its_held_out_stream() -> None:
+    questions = load_questions("toy", limit=3).questions
+    assert [question.id for question in questions] == [f"held-out/0/{n}" for n in range(3)]
+    assert all(question.tags["family"] for question in questions)
+    assert questions[0].text != ""
+    assert FORMAT_INSTRUCTION not in questions[0].text
+    assert fingerprint(load_questions("toy", limit=3).questions) == fingerprint(questions)
+    assert fingerprint(load_questions("toy", limit=3, seed=1).questions) != fingerprint(questions)
+
+
+def test_geometry_data_of_ones_own(tmp_path: Path) -> None:
+    Image.new("RGB", (30, 30)).save(tmp_path / "a.png")
+    path = write_rows(
+        tmp_path / "test.jsonl",
+        [
+            {"problem": "<image>How long?", "images": ["a.png"], "answer": "3", "level": 2},
+            {"problem": "And now?", "images": ["a.png"], "answer": "4", "level": 1},
+        ],
+    )
+    questions = load_questions(path).questions
+    assert [question.id for question in questions] == ["0", "1"]
+    assert questions[0].text == f"<image>How long?\n{FORMAT_INSTRUCTION}"
+    assert questions[0].rule.boxed_only
+    assert questions[0].tags == {"level": ("2",)}
+    assert len(load_questions(path, limit=1).questions) == 1
+    assert load_questions(path, instruction="Box it.").questions[1].text == "And now?\nBox it."
+    assert load_questions(path, instruction="").questions[1].text == "And now?"
+
+
+def test_the_test_file_of_geoqa(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (30, 30)).save(tmp_path / "images" / "0.png")
+    row = {"image_path": "./images/0.png", "question": "Which angle?", "ground_truth": "140°"}
+    path = write_rows(tmp_path / "geoqa_test_prompts.jsonl", [row])
+    (question,) = load_questions("geoqa", path).questions
+    assert question.answer == "140°"
+    assert question.pictures[0].open().size == (30, 30)
+
+
+def test_unknown_names_and_empty_files(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="expected one of toy, geometry3k, geoqa"):
+        load_questions("geometry4k")
+    with pytest.raises(DatasetError, match=r"row 0: .*'sure'"):
+        load_questions(write_rows(tmp_path / "a.jsonl", [{"problem": "?", "answer": "sure"}]))
+
+
+def test_published_sizes() -> None:
+    sizes = {name: source.published for name, source in SOURCES.items()}
+    assert sizes["geometry3k"] == 601
+    assert sizes["geoqa"] == 754
+    assert sizes["mathvista"] == 1000
+
+
+def test_pictures_go_where_the_words_say() -> None:
+    a, b = object(), object()
+    question = Question("1", "see <image> and <image>.", "3", pictures=(a, b))  # type: ignore[arg-type]
+    assert conversation(question, "Be brief.") == [
+        {"role": "system", "content": "Be brief."},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "see "},
+                {"type": "image"},
+                {"type": "text", "text": " and "},
+                {"type": "image"},
+                {"type": "text", "text": "."},
+            ],
+        },
+    ]
+    assert conversation(Question("1", "2 + 2?", "4"))[0]["content"] == "2 + 2?"
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the shared data does not lie beside the project")
+def test_real_geometry3k_test_problems() -> None:
+    path = DATA / "geo3k_test_overlay" / "test.jsonl"
+    questions, skipped = load_questions("geometry3k", str(path), skip_broken=True)
+    assert len(questions) == 553
+    assert len(skipped) == 1
+    assert "('D','A','E','B')" in skipped[0]
+    assert {len(question.pictures) for question in questions} == {1}
+    assert questions[0].answer == "60"
