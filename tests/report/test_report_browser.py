@@ -1,5 +1,6 @@
 """The page in headless Chromium: it opens, filters, sorts, and reports no error."""
 
+import base64
 import html
 import shutil
 import subprocess
@@ -29,9 +30,17 @@ const told = [];
 const look = (name, change) => { change(); told.push(name + "=" + seen()); };
 look("all", () => {});
 look("dropped", () => set("state", "dropped"));
-look("duplicate", () => set("state", "duplicate"));
+look("duplicate", () => set("state", "dropped:duplicate"));
+document.querySelector(".told .ref").click();
+look("whole", () => {});
+told.push("pointed=" + document.querySelector(".pointed .number").textContent);
 look("kept", () => set("state", "kept"));
+document.querySelector(".whole").click();
+look("more", () => {});
 set("state", "");
+look("generated", () => set("order", "number"));
+told.push("states=" + [...document.getElementById("state").options].map((o) => o.text).join());
+told.push("why=" + [...document.querySelectorAll(".told")].map((n) => n.textContent).join());
 look("step", () => set("step-from", "4"));
 set("step-from", "");
 look("reward", () => set("reward-to", "0.5"));
@@ -39,14 +48,22 @@ set("reward-to", "");
 look("text", () => set("text", "ANSWER 2"));
 set("text", "");
 look("sort", () => set("sort", "reward"));
+look("least", () => set("sort", "dropped"));
+look("similar", () => set("sort", "similarity-desc"));
 document.getElementById("theme").click();
 told.push("theme=" + document.documentElement.dataset.theme);
 told.push("count=" + document.getElementById("count").textContent);
-told.push("images=" + document.images.length);
+const image = document.images[0];
+told.push("images=" + document.images.length + " " + image.naturalWidth);
+told.push("asked=" + image.closest(".group").querySelector(".question").textContent);
 document.title = told.join(";");
 </script>
 """
 CATCH = "<script>window.onerror = (message) => { document.body.dataset.error = message; };</script>"
+# One black pixel.
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
+)
 HOSTILE = "</script><script>document.body.dataset.owned = 1</script><img src=x onerror=alert(1)>"
 
 
@@ -54,10 +71,12 @@ HOSTILE = "</script><script>document.body.dataset.owned = 1</script><img src=x o
 def page(tmp_path: Path) -> str:
     run = write_run(tmp_path / "a", rule="differential")
     first = [
-        rollout(0, completion="answer 0 " + HOSTILE),
-        rollout(1, reward=0.0, kept=False, reason="duplicate", duplicate_of=0, similarity=0.5),
+        rollout(0, completion="answer 0 " + HOSTILE, advantage=-0.5),
+        rollout(1, reward=0.0, kept=False, reason="duplicate", duplicate_of=2, similarity=0.5),
         rollout(2),
     ]
+    first = [{**row, "prompt": "<image>question 0", "picture": None} for row in first]
+    first[0]["picture"] = PNG
     second = [rollout(0, prompt="later", reward=0.0), rollout(1, prompt="later", reward=0.25)]
     write_rollouts(run, 0, first)
     write_rollouts(run, 1, second)
@@ -92,17 +111,33 @@ def test_the_browser_filters_and_sorts(page: str, tmp_path: Path) -> None:
     title = html.unescape(done.stdout.partition("<title>")[2].partition("</title>")[0])
     told = dict(part.split("=", 1) for part in title.split(";"))
     assert told == {
-        "all": "question 0:#1#2#3 later:#1#2",
+        # The highest advantage first, below it what repeats it.
+        "all": "question 0:#3#2#1 later:#1#2",
         "dropped": "question 0:#2",
         "duplicate": "question 0:#2",
-        "kept": "question 0:#1#3 later:#1#2",
+        "whole": "question 0:#3#2#1",
+        "pointed": "#3",
+        "kept": "question 0:#3#1 later:#1#2",
+        "more": "question 0:#3#2#1 later:#1#2",
+        "generated": "question 0:#1#2#3 later:#1#2",
+        "states": "all,kept,dropped,kept: stands for its advantage,dropped: repeats another",
+        "why": ",".join(
+            [
+                "kept stands for its advantage value",
+                "dropped repeats #3, similarity 0.50",
+                *["kept stands for its advantage value"] * 3,
+            ]
+        ),
         "step": "later:#1#2",
         "reward": "question 0:#2 later:#1#2",
         "text": "question 0:#3",
         "sort": "later:#1#2 question 0:#1#2#3",
+        "least": "later:#1#2 question 0:#1#2#3",
+        "similar": "question 0:#1#2#3 later:#1#2",
         "theme": "dark",
         "count": "5 rollouts in 2 groups match.",
-        "images": "0",
+        "images": "1 1",
+        "asked": "question 0",
     }
     assert "data-error" not in done.stdout
     assert "data-owned" not in done.stdout.partition("<script")[0]

@@ -11,7 +11,7 @@ import typer
 from report_runs import rollout, write_comparison, write_rollouts, write_run
 from typer.testing import CliRunner
 
-from fastrl.report.browser import MOST_CHARACTERS, picture_uri, why
+from fastrl.report.browser import MOST_CHARACTERS, picture_uri, share_pictures, why
 from fastrl.report.charts import _ticks
 from fastrl.report.commands import register
 from fastrl.report.page import build_report
@@ -41,10 +41,10 @@ def test_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     tags = Tags()
     tags.feed(report.html)
     names = [tag for tag, _ in tags.found]
-    assert names.count("svg") == len(report.figures) == 8
+    assert names.count("svg") == len(report.figures) == 7
     assert not {"link", "iframe", "object", "embed"} & set(names)
     sources = [v for _, a in tags.found for k, v in a.items() if k in ("src", "href", "srcset")]
-    assert sources == []
+    assert sources == ["#result", "#training", "#tables", "#browser", "#settings"]
     assert not re.search(r"url\(|@import|fetch\(|innerHTML", report.html)
     assert "default-src 'none'" in report.html
     assert "hub_token" not in report.html
@@ -109,6 +109,7 @@ def test_rollouts_of_the_page(tmp_path: Path) -> None:
     first, second, third = data_of(html)["groups"][0]["rollouts"]
     assert first["why"] == "stands for its advantage value"
     assert (second["why"], second["kept"]) == ("repeats #1, similarity 0.75", False)
+    assert (second["other"], second["similarity"], first["other"]) == (1, 0.75, None)
     assert third["reward"] is None
     assert (len(third["completion"]), third["full_length"]) == (MOST_CHARACTERS, 4007)
     assert "Completions are cut at 4,000 characters." in html
@@ -132,6 +133,46 @@ def test_rollouts_of_the_page(tmp_path: Path) -> None:
 )
 def test_reasons(row: dict, told: str) -> None:
     assert why(row, {7: 2}) == told
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_a_picture_of_several_groups_is_there_once(tmp_path: Path) -> None:
+    folder = write_comparison(tmp_path / "c")
+    for name in ("none-seed1", "differential-seed1"):
+        rows = [rollout(i, picture=PNG + bytes([i // 4]) if i % 4 == 0 else None) for i in range(8)]
+        write_rollouts(folder / name, 0, [*rows, rollout(8, picture=None)])
+    data = data_of(build_report([folder]).html)
+    assert data["pictures"] == [picture_uri(PNG + b"\0"), picture_uri(PNG + b"\1")]
+    assert [group.get("picture") for group in data["groups"]] == [0, 1, None] * 2
+
+
+def test_too_many_pictures_are_left_out_evenly() -> None:
+    groups = [{"picture": f"{number:0100d}"} for number in range(8)]
+    pictures, without = share_pictures(groups, most=450)
+    assert (len(pictures), without) == (4, 4)
+    assert [group.get("picture") for group in groups] == [None, 0, None, 1, None, 2, None, 3]
+    groups = [{"picture": "a"}, {"picture": "a"}, {}]
+    assert share_pictures(groups, most=1) == (["a"], 0)
+    assert groups == [{"picture": 0}, {"picture": 0}, {}]
+
+
+def test_pictures_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastrl.report.browser.share_pictures", lambda groups: ([], 3))
+    run = write_run(tmp_path / "a")
+    write_rollouts(run, 0, [rollout(0)])
+    html = build_report([run]).html
+    assert "To keep the page small, 3 group(s) are shown without their picture." in html
+
+
+def test_rollouts_per_prompt_are_drawn_where_they_vary(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    assert "num_generations" not in [f.name for f in build_report([run]).figures]
+    lines = (run / "metrics.jsonl").read_text()
+    changed = lines.replace('"fastrl/num_generations": 4.0', '"fastrl/num_generations": 3.0', 1)
+    (run / "metrics.jsonl").write_text(changed)
+    assert "num_generations" in [f.name for f in build_report([run]).figures]
 
 
 def test_pictures_that_cannot_run() -> None:

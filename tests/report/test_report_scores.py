@@ -91,6 +91,13 @@ def test_time_to_target_counts_seeds_that_never_get_there(scored: Path) -> None:
     assert time_to_target(Arm("none", plain.runs[:1]), arm, 0.5).missing == "1 without a plain run"
 
 
+def test_scores_of_start_and_end_are_no_curve(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a")
+    write_scores(run, (0.2, 0.8))
+    assert arms_of(run)[0].runs[0].scores == []
+    assert next(iter(report_figures(arms_of(run)))).name == "reward_time"
+
+
 def test_tables(scored: Path) -> None:
     arms = arms_of(scored)
     target = accuracy_target(arms)
@@ -99,6 +106,7 @@ def test_tables(scored: Path) -> None:
     tables = {table.title: table for table in report_tables(arms, target)}
     to_target = tables["Time to 80.0% held-out accuracy"]
     assert row(to_target, "none")["seconds"] == "250.0"
+    assert "somewhat lower --target" not in to_target.note
     assert row(to_target, "differential") == {
         "arm": "differential",
         "seeds that reach it": "1 of 2",
@@ -145,6 +153,14 @@ def test_the_interval_of_several_ratios(scored: Path) -> None:
     assert mean_interval([]) is None
 
 
+def test_a_target_that_plain_seldom_reaches_is_told(scored: Path) -> None:
+    write_scores(scored / "none-seed2", (0.2, 0.5, 0.7))
+    arms = arms_of(scored)
+    table = report_tables(arms, accuracy_target(arms))[1]
+    assert table.title == "Time to 75.0% held-out accuracy"
+    assert "none itself reaches it in 1 of 2 seeds: a somewhat lower --target" in table.note
+
+
 def test_a_target_is_checked(scored: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--target 90: expected an accuracy in"):
         accuracy_target(arms_of(scored), 90.0)
@@ -153,14 +169,14 @@ def test_a_target_is_checked(scored: Path, tmp_path: Path) -> None:
         accuracy_target(arms_of(bare), 0.5)
     assert accuracy_target(arms_of(bare)) is None
     pruned = write_run(tmp_path / "pruned", rule="differential")
-    write_scores(pruned, (0.2, 0.8))
+    write_scores(pruned, (0.2, 0.6, 0.8))
     assert accuracy_target(arms_of(pruned)) is None
     table = tables_of(pruned)
     assert not any("held-out accuracy" in title for title in table)
 
 
 def test_an_unfinished_plain_run_does_not_lower_the_target(scored: Path) -> None:
-    write_scores(scored / "none-seed2", (0.2, 0.3))
+    write_scores(scored / "none-seed2", (0.2, 0.25, 0.3))
     (scored / "none-seed2" / "summary.json").unlink()
     target = accuracy_target(arms_of(scored))
     assert target is not None
@@ -172,7 +188,7 @@ def test_charts_show_held_out_accuracy_where_there_is_any(scored: Path, tmp_path
     arms = arms_of(scored, bare)
     figures = {f.name: f for f in report_figures(arms, accuracy_target(arms))}
     assert list(figures)[:3] == ["accuracy_time", "accuracy_updates", "sooner"]
-    assert "Mean over 4 samples of 64 pictures" in figures["accuracy_time"].note
+    assert "64 held-out pictures, 4 samples of each." in figures["accuracy_time"].note
     assert "Not scored on the way: bare." in figures["accuracy_time"].note
     assert "target 80.0%" in figures["accuracy_time"].svg
     assert "Seeds without a ratio: differential: 1 where the arm" in figures["sooner"].note
@@ -185,4 +201,5 @@ def test_charts_show_held_out_accuracy_where_there_is_any(scored: Path, tmp_path
 def test_the_page_tells_the_target(scored: Path) -> None:
     html = build_report([scored]).html
     assert re.search(r"sooner at 80\.0%</span><b>4\.00x</b><small>differential, 1 of 2", html)
+    assert re.search(r"at equal training time</span><b>\+31\.2</b>", html)
     assert "sooner at 60.0%" in build_report([scored], target=0.6).html

@@ -1,8 +1,11 @@
+import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fastrl.core import DifferentialPruning, Rollouts, prune
 from fastrl.runs.folder import RunFolder
@@ -10,7 +13,7 @@ from fastrl.trl import GenerationRecord
 from fastrl.trl.checkpoints import write_state
 
 
-def record(generation_step: int) -> GenerationRecord:
+def record(generation_step: int, pictures_G: tuple[tuple[Any, ...], ...] = ()) -> GenerationRecord:
     advantages = np.array([1.0, 1.0, -1.0, 0.0])
     tokens = [[1, 2, 3], [1, 2, 3, 4], [9], [5]]
     rollouts = Rollouts([0, 0, 0, 0], advantages, tokens)
@@ -24,6 +27,7 @@ def record(generation_step: int) -> GenerationRecord:
         reward_N=np.array([1.0, 1.0, 0.0, 0.5]),
         advantages_N=advantages,
         selection=prune(rollouts, DifferentialPruning()),
+        pictures_G=pictures_G,
     )
 
 
@@ -52,6 +56,16 @@ def test_rollouts_come_back_with_their_reasons(folder: RunFolder) -> None:
     assert [row["reward/accuracy"] for row in rows][:3] == [1.0, 1.0, 0.0]
     assert rows[0]["prompt"] == "<image>What?"
     assert [row["group"] for row in rows] == [0, 0, 0, 0]
+
+
+def test_a_picture_is_written_once_per_group(folder: RunFolder) -> None:
+    picture = Image.new("RGB", (8, 8), "red")
+    folder.write_rollouts(record(0))
+    folder.write_rollouts(record(1, ((picture, picture),)), with_pictures=True)
+    folder.write_rollouts(record(2, ((picture,),)))
+    pictures = [row["picture"] for row in folder.read_rollouts().to_pylist()]
+    assert [content is not None for content in pictures] == [False] * 4 + [True] + [False] * 7
+    assert Image.open(io.BytesIO(pictures[4])).getpixel((0, 0)) == (255, 0, 0)
 
 
 def test_a_line_cut_short_by_a_kill_is_left_out(folder: RunFolder) -> None:

@@ -73,6 +73,9 @@ def test_a_run_leaves_everything_behind(finished: tuple[Path, str]) -> None:
         assert line["fastrl/reward"] == pytest.approx(
             sum(table["reward"].to_pylist()) / table.num_rows, abs=1e-6
         )
+        # Each group's picture once, on its first of 4 rows.
+        pictures = [content is not None for content in table["picture"].to_pylist()]
+        assert pictures == [True, False, False, False] * (table.num_rows // 4)
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["max_steps"] == 12
     assert config["prune_rule"] == "differential"

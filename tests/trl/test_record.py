@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fastrl.trl.record import as_text, weighted_rewards
+from fastrl.trl.record import as_text, row_pictures, weighted_rewards
 
 
 def test_weighted_rewards() -> None:
@@ -28,3 +28,16 @@ def test_weighted_rewards() -> None:
 )
 def test_as_text(messages: object, text: str) -> None:
     assert as_text(messages) == text
+
+
+@pytest.mark.parametrize(
+    ("row", "pictures"),
+    [
+        ({"images": ["a", "b"]}, ("a", "b")),
+        ({"images": None, "image": "a"}, ("a",)),
+        ({"image": None}, ()),
+        ({"prompt": "x"}, ()),
+    ],
+)
+def test_pictures_of_a_row(row: dict[str, object], pictures: tuple[str, ...]) -> None:
+    assert row_pictures(row) == pictures

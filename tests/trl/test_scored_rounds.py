@@ -41,6 +41,7 @@ def scored(
         completion_ids=list(ids.numpy()),
         rewards_NF=torch.tensor(rewards),
         advantages_N=np.array(advantages or [0.0] * total),
+        pictures_N=[(f"picture {width}-{row}",) for row in range(total)],
         columns={("prompt",): [f"{width}-{row}" for row in range(total)], ("images",): []},
     )
 

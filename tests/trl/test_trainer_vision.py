@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_runs import (
+    QUESTIONS,
     largest_difference,
     make_trainer,
     vision_rows,
@@ -94,3 +95,48 @@ def test_vision_with_nothing_left(vision_model: str, out: str) -> None:
     before = weights_of(trainer)
     trainer.train()
     assert largest_difference(weights_of(trainer), before) == 0.0
+
+
+def test_the_record_carries_the_pictures_of_each_prompt(vision_model: str, out: str) -> None:
+    dataset = vision_rows(4, (1, 0, 2, 1))
+    trainer = make_trainer(vision_model, out, dataset=dataset, shuffle_dataset=False, max_steps=2)
+    records: list[Any] = []
+    trainer.rollout_observers.append(records.append)
+    trainer.train()
+    assert [len(found) for found in records[0].pictures_G] == [1, 0, 2, 1]
+    assert records[0].pictures_G[2][1].tobytes() == dataset[2]["images"][1].tobytes()
+
+
+def test_pictures_stay_with_their_prompts_when_groups_are_resampled(
+    vision_model: str, out: str
+) -> None:
+    dataset = vision_rows(8)
+    flat = QUESTIONS[:4]
+
+    def reward(prompts: Any, completions: Any, **kwargs: Any) -> list[float]:
+        texts = [str(prompt) for prompt in prompts]
+        return [
+            float(index % 2 and not any(question in text for question in flat))
+            for index, text in enumerate(texts)
+        ]
+
+    trainer = make_trainer(
+        vision_model,
+        out,
+        dataset=dataset,
+        reward=reward,
+        shuffle_dataset=False,
+        max_steps=2,
+        dynamic_sampling=True,
+        adaptive_rollouts=False,
+    )
+    records: list[Any] = []
+    trainer.rollout_observers.append(records.append)
+    trainer.train()
+    (record,) = records
+    # 4 groups that were replaced, and those that took their place.
+    assert len(record.completions) > 16
+    asked = [record.prompts[row].removeprefix("<image>") for row in range(0, len(record.prompts), 4)]
+    pictures = {QUESTIONS[index]: dataset[index]["images"][0].tobytes() for index in range(8)}
+    assert len(set(asked)) == 8
+    assert [found[0].tobytes() for found in record.pictures_G] == [pictures[one] for one in asked]

@@ -16,6 +16,7 @@ from fastrl.report.run_folders import Run
 
 MOST_CHARACTERS = 4000
 MOST_PICTURE_BYTES = 200_000
+MOST_PICTURE_CHARACTERS = 8_000_000  # of all pictures of a page, encoded
 # Only what a browser draws and cannot run: an SVG could carry a script.
 PICTURE_TYPES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"))
 
@@ -26,6 +27,8 @@ class Sample:
 
     Attributes:
         groups: plain values for the page's script, see `_group`.
+        pictures: data URIs that groups name by their place; one picture of several groups is there
+            once.
         total: groups in the runs they were drawn from.
         runs: names of those runs.
         first: name of the run to show first, one that prunes if there is one.
@@ -37,6 +40,7 @@ class Sample:
     runs: list[str] = field(default_factory=list)
     first: str = ""
     notes: list[str] = field(default_factory=list)
+    pictures: list[str] = field(default_factory=list)
 
 
 def sample_groups(arms: Sequence[Arm], num_groups: int) -> Sample:
@@ -72,9 +76,42 @@ def sample_groups(arms: Sequence[Arm], num_groups: int) -> Sample:
                 groups.append(_group(run, found))
                 is_cut |= any("full_length" in rollout for rollout in groups[-1]["rollouts"])
     notes = [f"Completions are cut at {MOST_CHARACTERS:,} characters."] if is_cut else []
+    pictures, without = share_pictures(groups)
+    if without:
+        notes.append(f"To keep the page small, {without} group(s) are shown without their picture.")
     names = [run.path.resolve().name for run in runs]
     pruned = [name for name, run in zip(names, runs, strict=True) if not run.is_plain]
-    return Sample(groups, total, names, (pruned or names)[0], notes)
+    return Sample(groups, total, names, (pruned or names)[0], notes, pictures)
+
+
+def share_pictures(
+    groups: Sequence[dict[str, Any]], most: int = MOST_PICTURE_CHARACTERS
+) -> tuple[list[str], int]:
+    """Take the pictures out of the groups, each once, and leave their places in the list.
+
+    Args:
+        groups: with a data URI as `picture` where they have one; changed in place.
+        most: characters of all pictures; beyond it some groups, evenly, lose theirs.
+
+    Returns:
+        The pictures, and how many groups lost theirs.
+    """
+    sizes = {uri: len(uri) for group in groups if (uri := group.get("picture"))}
+    share = min(1.0, most / max(sum(sizes.values()), 1))
+    pictures: dict[str, int] = {}
+    seen = kept = 0
+    for uri, size in sizes.items():
+        seen += size
+        if kept + size <= share * seen:
+            kept += size
+            pictures[uri] = len(pictures)
+    without = 0
+    for group in groups:
+        uri = group.pop("picture", None)
+        if uri in pictures:
+            group["picture"] = pictures[uri]
+        without += uri is not None and uri not in pictures
+    return list(pictures), without
 
 
 def _files(run: Run) -> list[Path]:
@@ -121,6 +158,7 @@ def _group(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "prompt": str(rows[0].get("prompt") or "")[:MOST_CHARACTERS],
         "rollouts": [_rollout(row, place, run.is_plain) for row in rows],
     }
+    # The run writes it once, on the group's first row; other logs may hold it on every row.
     picture = picture_uri(rows[0].get("picture"))
     return group | ({"picture": picture} if picture else {})
 
@@ -134,8 +172,10 @@ def _rollout(row: dict[str, Any], place: dict[int, int], is_plain: bool) -> dict
         "parts": {name: _finite(value) for name, value in parts.items()},
         "advantage": _finite(row.get("advantage")),
         "kept": bool(row.get("kept")),
-        "reason": str(row.get("reason")),
+        "reason": "" if is_plain else str(row.get("reason")),
         "why": "nothing is pruned" if is_plain else why(row, place),
+        "other": place.get(row.get("duplicate_of", -1)),
+        "similarity": _finite(row.get("similarity")),
     }
     return rollout | ({"full_length": len(text)} if len(text) > MOST_CHARACTERS else {})
 

@@ -104,7 +104,8 @@ def line_chart(title: str, series: Sequence[Series], axes: Axes) -> str:
     if axes.level is not None:
         y = py(axes.level.height)
         parts.append(f'<path class="limit" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(_text(LEFT + 6, y - 5, axes.level.name, "start", "label"))
+        # Below the line at the left: curves that rise to it leave that corner free.
+        parts.append(_text(LEFT + 6, y + 14, axes.level.name, "start", "label"))
     return _svg(title, f"{axes.y} against {axes.x}", height, parts)
 
 

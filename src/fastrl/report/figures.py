@@ -36,12 +36,14 @@ class Figure:
         title: heading.
         svg: the picture; coloured by the page's style sheet.
         note: what it shows.
+        is_course: whether it is about the course of training and not about what came out.
     """
 
     name: str
     title: str
     svg: str
     note: str = ""
+    is_course: bool = False
 
     def standalone(self) -> str:
         """The picture with its own style sheet, for a file."""
@@ -68,8 +70,8 @@ def report_figures(arms: Sequence[Arm], target: Target | None = None) -> list[Fi
     def curves(
         name: str, title: str, y: Callable[[Batch], float], axes: Axes, note: str = bands
     ) -> Figure:
-        by_time = axes.x == SECONDS
-        return Figure(name, title, line_chart(title, _series(arms, y, by_time), axes), note)
+        svg = line_chart(title, _series(arms, y, axes.x == SECONDS), axes)
+        return Figure(name, title, svg, note, is_course=is_scored or "reward" not in name)
 
     def reward(batch: Batch) -> float:
         return batch.reward
@@ -78,9 +80,11 @@ def report_figures(arms: Sequence[Arm], target: Target | None = None) -> list[Fi
         curves("reward_time", "Reward against time", reward, Axes(SECONDS, "reward"), full),
         curves("reward_updates", "Reward against updates", reward, Axes(UPDATES, "reward"), full),
     ]
-    scores = [_scores(arms, x, target, bands) for x in (SECONDS, UPDATES)]
+    first = rewards
+    if is_scored:
+        first = [_scores(arms, x, target, bands) for x in (SECONDS, UPDATES)]
     figures = [
-        *(scores if is_scored else rewards),
+        *first,
         _sooner(arms, target),
         _speedups(arms),
         _phases(arms),
@@ -93,12 +97,6 @@ def report_figures(arms: Sequence[Arm], target: Target | None = None) -> list[Fi
             Axes(UPDATES, "kept rollouts per prompt", from_zero=True),
         ),
         curves(
-            "num_generations",
-            "Rollouts per prompt",
-            lambda b: b.num_generations,
-            Axes(UPDATES, "rollouts generated per prompt", from_zero=True),
-        ),
-        curves(
             "without_contrast",
             "Groups without contrast",
             lambda b: b.without_contrast,
@@ -106,7 +104,28 @@ def report_figures(arms: Sequence[Arm], target: Target | None = None) -> list[Fi
             f"Groups in which every advantage is zero. {bands}".strip(),
         ),
     ]
+    batches = [batch for arm in arms for run in arm.runs for batch in run.batches]
+    if len({batch.num_generations for batch in batches}) > 1:
+        figures.append(
+            curves(
+                "num_generations",
+                "Rollouts per prompt",
+                lambda b: b.num_generations,
+                Axes(UPDATES, "rollouts generated per prompt", from_zero=True),
+            )
+        )
     return [figure for figure in figures if figure.svg]
+
+
+def _series(arms: Sequence[Arm], y: Callable[[Batch], float], by_time: bool) -> list[Series]:
+    series = []
+    for colour, arm in enumerate(arms):
+        found = band(arm, (lambda b: b.seconds) if by_time else (lambda b: b.step), y)
+        if found is not None:
+            series.append(
+                Series(arm.name, found.x_M, found.mean_M, found.low_M, found.high_M, colour)
+            )
+    return series
 
 
 def _scores(arms: Sequence[Arm], x: str, target: Target | None, bands: str) -> Figure:
@@ -119,10 +138,10 @@ def _scores(arms: Sequence[Arm], x: str, target: Target | None, bands: str) -> F
             series.append(
                 Series(arm.name, found.x_M, found.mean_M, found.low_M, found.high_M, colour)
             )
-    runs = [run for arm in arms for run in arm.runs]
-    sizes = {(one.pictures, one.samples) for run in runs for one in run.scores}
-    told = " or ".join(f"{samples} samples of {count} pictures" for count, samples in sorted(sizes))
-    note = f"Mean over {told}, scored on the way. {bands}".strip()
+    scores = [one for arm in arms for run in arm.runs for one in run.scores]
+    pictures, samples = ({getattr(one, name) for one in scores} for name in ("pictures", "samples"))
+    note = f"{_range(pictures)} held-out pictures, {_range(samples)} samples of each. {bands}"
+    note = note.strip()
     some = sum(not run.scores for arm in arms for run in arm.runs if arm.name not in unscored)
     if some:
         note += f" {some} run(s) without scores on the way are not in it."
@@ -134,6 +153,11 @@ def _scores(arms: Sequence[Arm], x: str, target: Target | None, bands: str) -> F
     axes = Axes(x, "held-out accuracy", is_share=True, level=level)
     name = "accuracy_time" if by_time else "accuracy_updates"
     return Figure(name, title, line_chart(title, series, axes), note)
+
+
+def _range(values: set[int]) -> str:
+    least, most = min(values), max(values)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _sooner(arms: Sequence[Arm], target: Target | None) -> Figure:
@@ -152,17 +176,6 @@ def _sooner(arms: Sequence[Arm], target: Target | None) -> Figure:
     if missing:
         note += f" Seeds without a ratio: {'; '.join(missing)}."
     return Figure("sooner", title, dot_chart(title, dots, axis), note)
-
-
-def _series(arms: Sequence[Arm], y: Callable[[Batch], float], by_time: bool) -> list[Series]:
-    series = []
-    for colour, arm in enumerate(arms):
-        found = band(arm, (lambda b: b.seconds) if by_time else (lambda b: b.step), y)
-        if found is not None:
-            series.append(
-                Series(arm.name, found.x_M, found.mean_M, found.low_M, found.high_M, colour)
-            )
-    return series
 
 
 def _accuracy(arms: Sequence[Arm]) -> Figure:

@@ -12,13 +12,14 @@ from string import Template
 
 import yaml
 
-from fastrl.report.arms import Arm, baseline, by_arm, pairs, plain_split, ratio_interval
+from fastrl.report.arms import Arm, by_arm
 from fastrl.report.browser import Sample, sample_groups
-from fastrl.report.cells import Table, markdown, with_spread
+from fastrl.report.cells import Table, markdown
 from fastrl.report.figures import Figure, report_figures
 from fastrl.report.run_folders import find_runs
 from fastrl.report.tables import report_tables
-from fastrl.report.targets import Target, accuracy_target, time_to_target
+from fastrl.report.targets import accuracy_target
+from fastrl.report.tiles import Tile, subtitle, summary_tiles
 
 HIDDEN = ("token", "key", "secret", "password")  # settings with such names are not shown
 
@@ -68,7 +69,7 @@ def build_report(
     text = [line.replace("<", "&lt;") for line in text]  # Markdown may hold HTML
     text += ["", *(markdown(table) for table in tables)]
     return Report(
-        html=_page(title, _tiles(arms, goal), arms, tables, figures, sample, notes),
+        html=_page(title, summary_tiles(arms, goal), arms, tables, figures, sample, notes),
         markdown="\n".join(text).replace("\n\n\n", "\n\n"),
         figures=tuple(figures),
     )
@@ -76,7 +77,7 @@ def build_report(
 
 def _page(
     title: str,
-    tiles: str,
+    tiles: Sequence[Tile],
     arms: Sequence[Arm],
     tables: Sequence[Table],
     figures: Sequence[Figure],
@@ -92,57 +93,37 @@ def _page(
         title=escape(title),
         style=(assets / "chart.css").read_text() + (assets / "page.css").read_text(),
         script=(assets / "browser.js").read_text(encoding="utf-8"),
-        tiles=tiles,
-        notes="".join(f"<p class=note>{escape(note)}</p>" for note in notes),
-        figures="".join(
-            f"<figure><figcaption>{escape(figure.title)}</figcaption>{figure.svg}"
-            f"<p class=note>{escape(figure.note)}</p></figure>"
-            for figure in figures
+        tiles="".join(
+            f"<div class=tile><span>{escape(tile.name)}</span><b>{escape(tile.value)}</b>"
+            f"<small>{escape(tile.detail)}</small></div>"
+            for tile in tiles
         ),
+        notes="".join(f"<p class=note>{escape(note)}</p>" for note in notes),
+        subtitle=escape(subtitle(arms)),
+        figures=_figures([figure for figure in figures if not figure.is_course]),
+        training_figures=_figures([figure for figure in figures if figure.is_course]),
+        training_hidden="" if any(figure.is_course for figure in figures) else "hidden",
         tables="".join(_table(table) for table in main),
         settings="".join(_table(by_title[name]) for name in last if name in by_title)
         + "".join(_config(arm) for arm in arms),
         sample=_sample_note(sample),
-        data=_script_json({"groups": sample.groups, "runs": sample.runs, "first": sample.first}),
+        data=_script_json(
+            {
+                "groups": sample.groups,
+                "pictures": sample.pictures,
+                "runs": sample.runs,
+                "first": sample.first,
+            }
+        ),
         browser_hidden="" if sample.groups else "hidden",
     )
 
 
-def _tiles(arms: Sequence[Arm], target: Target | None) -> str:
-    """The few numbers to see first: of the first pruned arm, or of the only arm."""
-    plain, split = baseline(arms), plain_split(arms)
-    shown = next((arm for arm in arms if not arm.is_plain), arms[0])
-    tiles = []
-    if plain is not None and shown is not plain:
-        ratios = ratio_interval([p.seconds / run.seconds for p, run in pairs(plain, shown)])
-        if ratios is not None:
-            bound = f"; Amdahl bound {split.bound:.2f}x" if split else ""
-            detail = f"{shown.name} against {plain.name}, training end to end{bound}"
-            tiles.append(("speed-up", f"{ratios.mean:.2f}x", detail))
-        way = time_to_target(plain, shown, target.accuracy) if target else None
-        sooner = ratio_interval(list(way.ratios.values())) if way else None
-        if way and target and sooner is not None:
-            # Of how many seeds: one that never gets there is not in the ratio.
-            detail = f"{shown.name}, {len(way.ratios)} of {way.num_runs} seeds"
-            name = f"sooner at {target.accuracy:.1%}"
-            tiles.append((name, f"{sooner.mean:.2f}x", detail))
-    for arm in dict.fromkeys([shown, plain or shown]):
-        before, after = (
-            [v for run in arm.runs if (v := run.held_out(when, "sampled")) is not None]
-            for when in ("before", "after")
-        )
-        if after:
-            share, _, spread = with_spread(after).partition(" ")
-            start = f", from {with_spread(before).partition(' ')[0]}" if before else ""
-            tiles.append(("held-out accuracy", share, f"{arm.name} {spread}".strip() + start))
-    seconds = sum(run.seconds for run in shown.runs) / len(shown.runs)
-    detail = f"{shown.name}, of all rollouts generated"
-    tiles.append(("kept", f"{shown.kept_share:.0%}", detail))
-    tiles.append(("training time", f"{seconds:.0f} s", f"{shown.name}, mean of its seeds"))
+def _figures(figures: Sequence[Figure]) -> str:
     return "".join(
-        f"<div class=tile><span>{escape(name)}</span><b>{escape(value)}</b>"
-        f"<small>{escape(detail)}</small></div>"
-        for name, value, detail in tiles
+        f"<figure><figcaption>{escape(figure.title)}</figcaption>{figure.svg}"
+        f"<p class=note>{escape(figure.note)}</p></figure>"
+        for figure in figures
     )
 
 

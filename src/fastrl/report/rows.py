@@ -77,6 +77,8 @@ def _parquet_rows(path: Path) -> list[Row]:
             f"{path}: not a whole Parquet file ({error}); it was cut short or is something else: "
             "leave it out."
         ) from error
+    if "picture" in table.column_names:
+        table = table.drop_columns(["picture"])  # nobody reads it from a row
     values = table.to_pylist()
     return [Row(str(path), number, value) for number, value in enumerate(values, start=1)]
 

@@ -53,7 +53,8 @@ class Run:
         config: `config.yaml`.
         lines: the whole lines of `metrics.jsonl`.
         summary: `summary.json`; empty before the run's end.
-        scores: `scores.jsonl`, the held-out scores over the run; empty where there is none.
+        scores: `scores.jsonl`, the held-out scores over the run; empty where it was not scored
+            on its way: a line from its start to its end tells nothing of when it got there.
     """
 
     path: Path
@@ -156,6 +157,7 @@ def read_run(path: Path) -> Run:
         ValueError: a file cannot be read; names it.
     """
     config = _read(path / "config.yaml", yaml.safe_load, yaml.YAMLError)
+    scores = read_scores(path / "scores.jsonl")
     summary = _read(path / "summary.json", json.loads, json.JSONDecodeError)
     metrics = path / "metrics.jsonl"
     lines = [line for line in metric_lines(metrics) if "step" in line] if metrics.exists() else []
@@ -167,7 +169,7 @@ def read_run(path: Path) -> Run:
         config=config,
         lines=lines,
         summary=summary,
-        scores=read_scores(path / "scores.jsonl"),
+        scores=scores if len(scores) > 2 else [],
     )
 
 

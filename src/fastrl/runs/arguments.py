@@ -90,6 +90,7 @@ class RunArguments:
     )
     eval_rows: int | None = _setting(None, "Score the first so many rows of eval_split.")
     log_rollouts: bool = _setting(True, "Write every rollout, kept or not, to rollouts/.")
+    log_pictures: bool = _setting(False, "Write each prompt's first picture to rollouts/, small.")
 
     def problems(self) -> list[str]:
         """Every value that cannot be used, in words: field, value, remedy."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from fastrl.runs.pictures import small_picture
 from fastrl.trl import GenerationRecord
 from fastrl.trl.checkpoints import checkpoint_step, read_state
 
@@ -85,15 +86,17 @@ class RunFolder:
 
     # -- rollouts ---------------------------------------------------------------------------
 
-    def write_rollouts(self, record: GenerationRecord) -> None:
+    def write_rollouts(self, record: GenerationRecord, with_pictures: bool = False) -> None:
         """Write a generation batch, whole or not at all."""
         path = self.rollouts_path / f"generation_{record.generation_step:06d}.parquet"
-        write_whole(pq.write_table, rollout_table(record), path)
+        write_whole(pq.write_table, rollout_table(record, with_pictures), path)
 
     def read_rollouts(self) -> pa.Table:
         """All rollouts of the run, in order."""
         paths = sorted(self.rollouts_path.glob("generation_*.parquet"))
-        return pa.concat_tables([pq.read_table(path) for path in paths])
+        # A run that was resumed with other log_pictures has files with and without that column.
+        tables = [pq.read_table(path) for path in paths]
+        return pa.concat_tables(tables, promote_options="default")
 
     # -- summary ----------------------------------------------------------------------------
 
@@ -156,11 +159,13 @@ class RunFolder:
                 shutil.rmtree(path)
 
 
-def rollout_table(record: GenerationRecord) -> pa.Table:
+def rollout_table(record: GenerationRecord, with_pictures: bool = False) -> pa.Table:
     """A generation batch as a table, one row a rollout, dropped ones included.
 
     `duplicate_of` is the row (within the generation) that a dropped rollout repeats, -1 if none;
     `similarity` its token-set similarity to its bucket's seed, null where nothing was compared.
+    `picture`, with `with_pictures` and where prompts have any, is the first picture of a group in
+    the group's first row, as small PNG or JPEG bytes, and null in the others.
     """
     selection = record.selection
     total = len(record.completions)
@@ -183,6 +188,11 @@ def rollout_table(record: GenerationRecord) -> pa.Table:
             "similarity": pa.array(selection.similarity, from_pandas=True),
         }
     )
+    if with_pictures and any(record.pictures_G):
+        pictures: list[bytes | None] = [None] * total
+        for group, found in enumerate(record.pictures_G):
+            pictures[group * record.num_generations] = small_picture(found[0]) if found else None
+        columns["picture"] = pa.array(pictures, pa.binary())
     return pa.table(columns)
 
 

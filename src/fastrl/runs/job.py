@@ -6,6 +6,7 @@ import json
 import platform
 import time
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 # Fields that a config computes for itself; read back from YAML they would contradict each other.
 DERIVED_FIELDS = ("generation_batch_size", "logging_dir")
 # What a resumed run may change: where it lies and what is kept of it, not what it learns.
-FREE_ON_RESUME = ("output_dir", "save_total_limit", "log_rollouts", "disable_tqdm")
+FREE_ON_RESUME = ("output_dir", "save_total_limit", "log_rollouts", "log_pictures", "disable_tqdm")
 
 
 class Job:
@@ -128,7 +129,9 @@ class Job:
             machine=machine(),
         )
         if self.run.log_rollouts:
-            self.trainer.rollout_observers.append(self.folder.write_rollouts)
+            self.trainer.rollout_observers.append(
+                partial(self.folder.write_rollouts, with_pictures=self.run.log_pictures)
+            )
         with self.progress.training(self.config) as on_step:
             self.trainer.add_callback(MetricsCallback(self.folder, on_step, self._score_on_the_way))
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

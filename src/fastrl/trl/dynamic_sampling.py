@@ -123,6 +123,7 @@ class DynamicSamplingMixin(GeneratingMixin):
             completion_ids=self._completion_ids,
             rewards_NF=self._rewards_per_func,
             advantages_N=full_group_advantages(output),
+            pictures_N=self._pictures_N,
             columns=columns,
         )
 
@@ -170,6 +171,7 @@ class DynamicSamplingMixin(GeneratingMixin):
         )
         self._completion_ids = batch.completion_ids
         self._rewards_per_func = batch.rewards_NF
+        self._pictures_N = batch.pictures_N
         self._restore_logged(batch)
         items = self.accelerator.gather(loss_mask(batch.output).sum()).sum()
         return batch.output | {"num_items_in_batch": items}
@@ -229,6 +231,7 @@ class DynamicSamplingMixin(GeneratingMixin):
             reward_N=np.append(record.reward_N, self._summed_rewards(discarded)),
             advantages_N=np.append(record.advantages_N, discarded.advantages_N),
             selection=with_discarded(record.selection, len(discarded), record.num_generations),
+            pictures_G=record.pictures_G + tuple(discarded.pictures_N[:: record.num_generations]),
         )
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

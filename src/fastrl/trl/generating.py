@@ -13,6 +13,7 @@ import torch
 from fastrl.core import KeepAll, Selection
 from fastrl.trl.batch import num_rows
 from fastrl.trl.deferring import DeferringMixin
+from fastrl.trl.record import row_pictures
 from fastrl.trl.selecting import select_rollouts
 from fastrl.trl.splitting import SplitPlan
 
@@ -25,6 +26,7 @@ class GeneratingMixin(DeferringMixin):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._rewards_per_func: torch.Tensor | None = None
         self._completion_ids: list[npt.NDArray[np.int64]] = []
+        self._pictures_N: list[tuple[Any, ...]] = []
         self._selection: Selection | None = None
         super().__init__(*args, **kwargs)
 
@@ -77,7 +79,8 @@ class GeneratingMixin(DeferringMixin):
             raise RuntimeError(f"{type(self).__name__}: a batch was scored without rewards.")
         with self.clock.phase("prune"):
             self._selection = self._select(output, count)
-        self._record(output, self._selection, count, self._rewards_per_func)
+        pictures_G = tuple(self._pictures_N[::count])
+        self._record(output, self._selection, count, self._rewards_per_func, pictures_G)
         self._generation_step += 1
         return output
 
@@ -89,6 +92,7 @@ class GeneratingMixin(DeferringMixin):
     def _score(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's generation and scoring of some rows, once."""
         self._rewards_per_func = None
+        self._pictures_N = [row_pictures(row) for row in inputs]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self._rewards_per_func is None or num_rows(output) != len(inputs):
             raise ValueError(

@@ -47,6 +47,7 @@ class MeasuringMixin(ResumableMixin):
         selection: Selection,
         num_generations: int,
         rewards_per_func: torch.Tensor,
+        pictures_G: tuple[tuple[Any, ...], ...],
     ) -> None:
         """Log what was generated and what is kept; tell the observers."""
         total, logged = num_rows(output), self._logs
@@ -69,6 +70,7 @@ class MeasuringMixin(ResumableMixin):
             reward_N=weighted_rewards(rewards_NF, self.reward_weights.double().cpu().numpy()),
             advantages_N=full_group_advantages(output),
             selection=selection,
+            pictures_G=pictures_G,
         )
         if self._schedule is not None:
             self._schedule.record(selection.kept_per_group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ class GenerationRecord:
         reward_N: (N,) weighted sums of the rewards.
         advantages_N: (N,) advantages, from the statistics of the full group.
         selection: which rows are kept, and why.
+        pictures_G: the pictures of each prompt, as its row holds them.
     """
 
     step: int
@@ -36,6 +38,7 @@ class GenerationRecord:
     reward_N: npt.NDArray[np.float64]
     advantages_N: npt.NDArray[np.float64]
     selection: Selection
+    pictures_G: tuple[tuple[Any, ...], ...] = ()
 
     @property
     def kept_N(self) -> npt.NDArray[np.bool_]:
@@ -68,6 +71,13 @@ def weighted_rewards(
     reward_N: npt.NDArray[np.float64] = np.nansum(rewards_NF * weights_F, axis=1)
     reward_N[np.isnan(rewards_NF).all(axis=1)] = np.nan
     return reward_N
+
+
+def row_pictures(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The pictures of a data set row, in `image` (one) or `images` (a list), as TRL has it."""
+    images = row.get("images") or []
+    pictures = [*images, row.get("image")] if isinstance(images, list) else [images]
+    return tuple(picture for picture in pictures if picture is not None)
 
 
 def as_text(messages: Any) -> str:

@@ -33,6 +33,7 @@ class ScoredRound:
         completion_ids: N ragged rows of token ids as they were sampled.
         rewards_NF: (N, F) a column per reward function; NaN where it did not apply.
         advantages_N: (N,) advantages, of the full groups.
+        pictures_N: the pictures of each row's prompt.
         columns: what TRL noted for its completions table, N values each (or none at all).
     """
 
@@ -40,6 +41,7 @@ class ScoredRound:
     completion_ids: list[npt.NDArray[np.int64]]
     rewards_NF: torch.Tensor
     advantages_N: npt.NDArray[np.float64]
+    pictures_N: list[tuple[Any, ...]]
     columns: dict[Column, list[Any]]
 
     def __len__(self) -> int:
@@ -57,6 +59,7 @@ class ScoredRound:
             completion_ids=[self.completion_ids[row] for row in rows],
             rewards_NF=self.rewards_NF[torch.as_tensor(rows_K, device=self.rewards_NF.device)],
             advantages_N=self.advantages_N[rows_K],
+            pictures_N=[self.pictures_N[row] for row in rows],
             columns={
                 name: [values[row] for row in rows] if values else []
                 for name, values in self.columns.items()
@@ -78,6 +81,7 @@ def join_rounds(rounds: Sequence[ScoredRound], pad_token_id: int) -> ScoredRound
         completion_ids=[ids for each in rounds for ids in each.completion_ids],
         rewards_NF=torch.cat([each.rewards_NF for each in rounds]),
         advantages_N=np.concatenate([each.advantages_N for each in rounds]),
+        pictures_N=[pictures for each in rounds for pictures in each.pictures_N],
         columns={
             name: [
                 value for each in rounds for value in (each.columns.get(name) or [None] * len(each))
