@@ -84,6 +84,7 @@ def test_rounds_of_other_widths_become_one_batch() -> None:
     assert joined.output["prompt_ids"].tolist() == [[99, 7, 7], [7, 7, 7], [0, 0, 7]]
     assert joined.output["prompt_mask"].sum(dim=1).tolist() == [2, 3, 1]
     assert joined.columns == {("prompt",): ["2-1", "4-2", "4-0"], ("images",): []}
+    assert joined.pictures_N == [("picture 2-1",), ("picture 4-2",), ("picture 4-0",)]
     assert joined.rewards_NF.tolist() == [[0.0], [1.0], [1.0]]
     assert joined.completion_ids[0].tolist() == [202, 203]
 

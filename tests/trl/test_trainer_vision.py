@@ -136,7 +136,9 @@ def test_pictures_stay_with_their_prompts_when_groups_are_resampled(
     (record,) = records
     # 4 groups that were replaced, and those that took their place.
     assert len(record.completions) > 16
-    asked = [record.prompts[row].removeprefix("<image>") for row in range(0, len(record.prompts), 4)]
+    asked = [
+        record.prompts[row].removeprefix("<image>") for row in range(0, len(record.prompts), 4)
+    ]
     pictures = {QUESTIONS[index]: dataset[index]["images"][0].tobytes() for index in range(8)}
     assert len(set(asked)) == 8
     assert [found[0].tobytes() for found in record.pictures_G] == [pictures[one] for one in asked]
