@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from fastrl.evaluation.questions import Question, conversation, fingerprint
-from fastrl.evaluation.sources import SOURCES, load_questions
+from fastrl.evaluation.sources import SOURCES, load_questions, open_configuration
 from fastrl.geometry.datasets import FORMAT_INSTRUCTION, DatasetError
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -88,6 +90,43 @@ def test_pictures_go_where_the_words_say() -> None:
         },
     ]
     assert conversation(Question("1", "2 + 2?", "4"))[0]["content"] == "2 + 2?"
+
+
+README = """---
+configs:
+- config_name: testmini
+  data_files:
+  - split: testmini
+    path: testmini.parquet
+- config_name: testmini_text_only
+  data_files:
+  - split: testmini_text_only
+    path: testmini_text-only.parquet
+---
+"""
+
+
+def test_one_of_several_configurations(tmp_path: Path) -> None:
+    # MathVerse is published so: two configurations, none of them the default.
+    (tmp_path / "README.md").write_text(README)
+    for name, count in (("testmini", 3), ("testmini_text-only", 2)):
+        pq.write_table(pa.table({"answer": ["A"] * count}), tmp_path / f"{name}.parquet")
+    found = open_configuration(str(tmp_path), "testmini", "testmini")
+    assert [row["answer"] for row in found] == ["A"] * 3
+    with pytest.raises(DatasetError, match="configuration 'testmini', split 'test': cannot be had"):
+        open_configuration(str(tmp_path), "testmini", "test")
+    assert SOURCES["mathverse"].config == "testmini"
+
+
+def test_variants_under_one_id_are_numbered(tmp_path: Path) -> None:
+    rows = [
+        {"id": name, "question": "?", "ground_truth": "3", "answer_type": "float"}
+        for name in ("1", "2", "1", "2", "1")
+    ]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    questions = load_questions("dynamath", path).questions
+    assert [question.id for question in questions] == ["1", "2", "1/2", "2/2", "1/3"]
+    assert [question.group for question in questions] == ["1", "2", "1", "2", "1"]
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the shared data does not lie beside the project")

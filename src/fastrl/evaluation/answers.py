@@ -29,6 +29,9 @@ _STATED = re.compile(
     r"\b(?:answer|option|choice)\s*(?:\*\*)?\s*(?:is|=|:)\s*(?:\*\*)?\s*:?\s*(?=\S)",
     re.IGNORECASE,
 )
+# Around an answer in a sentence: "option B because ...", "approximately 8.66".
+_LEAD = re.compile(r"^(?:option|choice|letter|approximately|about|roughly)\s+", re.IGNORECASE)
+_REASON = re.compile(r"[,;]?\s+(?:because|since|as|so|which|where)\b.*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\.(?:\s|$)")
 _LOOSE_LETTER = re.compile(r"\(?([A-Za-z])\)?[.:)]?")
 _CURRENCY = re.compile(r"^\s*\\?[$€£]\s*(?=[\d.])|\s*\\?%\s*$")
@@ -121,7 +124,8 @@ def find_answer(completion: str, question: Question) -> str | None:
         return str(tagged[-1]).strip() or None
     if stated := list(_STATED.finditer(reply)):
         rest = reply[stated[-1].end() :].split("\n", 1)[0]
-        return _tidy(_SENTENCE_END.split(rest)[0]) or None
+        told = _REASON.sub("", _tidy(_SENTENCE_END.split(rest)[0]))
+        return _LEAD.sub("", told) or None
     line = _tidy(reply.rsplit("\n", 1)[-1])
     return line if 0 < len(line) <= LONGEST_LINE and _is_answer(line, question) else None
 

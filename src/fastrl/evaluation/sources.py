@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from datasets import load_dataset
 
 from fastrl.evaluation import benchmarks
 from fastrl.evaluation.answers import gold_problem
@@ -14,7 +17,7 @@ from fastrl.evaluation.questions import Question, Rule, with_instruction
 from fastrl.geometry.datasets import FORMAT_INSTRUCTION, DatasetError, Picture, RowError
 from fastrl.geometry.datasets.pictures import PictureError
 from fastrl.geometry.datasets.rows import read_row
-from fastrl.geometry.datasets.sources import open_source
+from fastrl.geometry.datasets.sources import RawRows, open_source
 
 PROBLEMS_SHOWN = 20
 TOY_PICTURES = 256
@@ -44,6 +47,8 @@ class Source:
         place: where it is published: a hub name.
         split: the one that is evaluated on.
         published: how many questions that split has.
+        config: the data set's configuration, where it has several and no default.
+        repeats: whether ids repeat, one question's variants having the same; they are numbered.
         max_new_tokens: the longest completion, in tokens.
         instruction: what follows each question by default.
     """
@@ -52,6 +57,8 @@ class Source:
     place: str = ""
     split: str = "test"
     published: int | None = None
+    config: str | None = None
+    repeats: bool = False
     max_new_tokens: int = MAX_NEW_TOKENS
     instruction: str = FORMAT_INSTRUCTION
 
@@ -86,9 +93,17 @@ SOURCES = {
     "geometry3k": Source(geometry, "hiyouga/geometry3k", published=601),
     "geoqa": Source(geometry, "leonardPKU/GEOQA_8K_R1V", published=754),
     "mathvista": Source(benchmarks.mathvista, "AI4Math/MathVista", "testmini", published=1000),
-    "mathverse": Source(benchmarks.mathverse, "AI4Math/MathVerse", "testmini", published=3940),
+    "mathverse": Source(
+        benchmarks.mathverse, "AI4Math/MathVerse", "testmini", published=3940, config="testmini"
+    ),
     "mathvision": Source(benchmarks.mathvision, "MathLLMs/MathVision", published=3040),
-    "dynamath": Source(benchmarks.dynamath, "DynaMath/DynaMath_Sample", "sample_variant1", 501),
+    "dynamath": Source(
+        benchmarks.dynamath,
+        "DynaMath/DynaMath_Sample",
+        "+".join(f"sample_variant{number}" for number in range(1, 11)),
+        published=5010,
+        repeats=True,
+    ),
 }
 
 
@@ -137,7 +152,9 @@ def load_questions(
     if dataset == "toy" and data_path is None:
         questions = _toy(limit or TOY_PICTURES, seed)
     else:
-        questions, problems = _read(data_path or source.place, source, split, limit)
+        # A place of the user's own has no configuration that we know of.
+        known = source if data_path is None else replace(source, config=None)
+        questions, problems = _read(data_path or source.place, known, split, limit)
     if problems and not skip_broken:
         more = len(problems) - PROBLEMS_SHOWN
         shown = "; ".join(problems[:PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
@@ -172,7 +189,8 @@ def _read(
     place: str, source: Source, split: str | None, limit: int | None
 ) -> tuple[list[Question], list[str]]:
     """The usable questions, and what is wrong with each other row."""
-    rows, folder = _rows(place, split, source.split)
+    rows, folder = _rows(place, split or source.split, source.config)
+    seen: Counter[str] = Counter()
     questions: dict[str, Question] = {}
     problems = []
     for number in range(len(rows) if limit is None else min(limit, len(rows))):
@@ -182,6 +200,9 @@ def _read(
             for picture in question.pictures:
                 picture.check()
             name = question.id or str(number)
+            seen[name] += 1
+            if source.repeats and seen[name] > 1:
+                name = f"{name}/{seen[name]}"
             if problem is None and name in questions:
                 problem = f"its id {name!r} stands twice"
         except (RowError, PictureError) as error:
@@ -194,7 +215,7 @@ def _read(
 
 
 def _rows(
-    place: str, split: str | None, usual_split: str
+    place: str, split: str, config: str | None
 ) -> tuple[Sequence[Mapping[str, Any]], Path | None]:
     path = Path(place)
     if path.is_file() and path.suffix == ".json":
@@ -202,5 +223,27 @@ def _rows(
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = list(content.values()) if isinstance(content, dict) else content
         return rows, path.parent
-    found = open_source(place, None if path.is_file() else split or usual_split)
+    if config is not None:
+        found = open_configuration(place, config, split)
+    else:
+        found = open_source(place, None if path.is_file() else split)
     return found, found.folder  # type: ignore[return-value]
+
+
+def open_configuration(place: str, config: str, split: str) -> RawRows:
+    """One configuration of a data set that has several; pictures stay encoded.
+
+    Args:
+        place: a hub name; config: its configuration; split: of it, or several joined by "+".
+
+    Raises:
+        DatasetError: it cannot be had.
+    """
+    try:
+        dataset = load_dataset(place, config, split=split)
+    except (OSError, ValueError) as error:
+        raise DatasetError(
+            f"{place}, configuration {config!r}, split {split!r}: cannot be had from the hub "
+            f"({error}). Check the split and the connection, or give a file with --data_path."
+        ) from error
+    return RawRows(dataset, f"{place}[{split}]")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+SECONDS_IN_A_LOG = 60  # between lines of something counted where there is no terminal
 LINES_IN_A_LOG = 20  # progress lines of a run where there is no terminal to draw a bar on
 
 
@@ -47,9 +49,14 @@ class Progress:
         """
         with self._bars() as bars:
             task = bars.add_task(title, total=None, note="")
+            told = time.monotonic()
 
             def update(done: int, total: int) -> None:
+                nonlocal told
                 bars.update(task, completed=done, total=total)
+                if not self.console.is_terminal and time.monotonic() - told > SECONDS_IN_A_LOG:
+                    told = time.monotonic()
+                    self.console.print(f"{title}: {done} of {total}")
 
             if announce and not self.console.is_terminal:
                 self.console.print(title)
