@@ -89,6 +89,10 @@ def test_right_or_wrong_gets_wilson_and_shares_get_the_bootstrap() -> None:
     assert mean_with_interval(np.array([0.0, 1.0, 1.0])).method == "wilson"
     assert mean_with_interval(np.array([0.0, 1.0, 0.5])).method == "bootstrap"
     assert mean_with_interval(np.array([0.0, 1.0, 1.0]), ["a", "a", "b"]).method == "bootstrap"
+    # Groups that agree in themselves are as many as they are, not as many as their questions.
+    together = mean_with_interval(np.array([0.0, 0.0, 1.0, 1.0]), ["a", "a", "b", "b"])
+    assert together == wilson(1, 2)
+    assert mean_with_interval(np.zeros(3), ["a", "a", "b"]) == wilson(0, 2)
     with pytest.raises(ValueError, match="no question"):
         mean_with_interval(np.array([]))
 

@@ -118,9 +118,10 @@ def mean_with_interval(
 ) -> Interval:
     """The mean over questions with a 95% interval for the questions that might have been asked.
 
-    Where every question is simply right or wrong and stands alone, Wilson's interval, which is
-    also sound near 0 and 1. Otherwise the percentile bootstrap, which draws whole groups: samples
-    of one question, and versions of one problem, are not independent.
+    What is drawn are groups: samples of one question, and versions of one problem, are not
+    independent. Where every group is wholly right or wholly wrong (and they are of one size, or
+    all agree), Wilson's interval over groups, which is also sound at 0 and 1, where a bootstrap
+    would have no width. Otherwise the percentile bootstrap.
 
     Args:
         values_Q: (Q,) one value a question, each between 0 and 1.
@@ -132,11 +133,17 @@ def mean_with_interval(
     """
     if len(values_Q) == 0:
         raise ValueError("There is no question to average over.")
-    names = list(groups) if groups is not None else []
-    alone = len(set(names)) == len(names)
-    if alone and np.isin(values_Q, (0.0, 1.0)).all():
-        return wilson(int(values_Q.sum()), len(values_Q))
-    return _bootstrap(values_Q, names or None, seed)
+    group_Q = np.arange(len(values_Q), dtype=np.int64)
+    if groups is not None:
+        _, group_Q = np.unique(np.array(groups), return_inverse=True)
+    sums_G: FloatArray = np.bincount(group_Q, weights=values_Q).astype(np.float64)
+    counts_G = np.bincount(group_Q).astype(np.int64)
+    means_G = sums_G / counts_G
+    alike = len(set(counts_G)) == 1 or len(set(means_G)) == 1
+    if alike and np.isin(means_G, (0.0, 1.0)).all():
+        return wilson(int(means_G.sum()), len(means_G))
+    low, high = _bootstrap(sums_G, counts_G, seed)
+    return Interval(float(values_Q.mean()), low, high, "bootstrap")
 
 
 def wilson(right: int, total: int) -> Interval:
@@ -149,12 +156,10 @@ def wilson(right: int, total: int) -> Interval:
     return Interval(share, min(max(low, 0.0), share), max(min(high, 1.0), share), "wilson")
 
 
-def _bootstrap(values_Q: FloatArray, groups: Sequence[str] | None, seed: int) -> Interval:
-    group_Q = np.arange(len(values_Q))
-    if groups is not None:
-        _, group_Q = np.unique(np.array(groups), return_inverse=True)
-    sums_G = np.bincount(group_Q, weights=values_Q)
-    counts_G = np.bincount(group_Q)
+def _bootstrap(
+    sums_G: FloatArray, counts_G: npt.NDArray[np.int64], seed: int
+) -> tuple[float, float]:
+    """The ends of the percentile interval of sum / count when groups are drawn again."""
     rng = np.random.default_rng(seed)
     means = []
     for _ in range(RESAMPLES // CHUNK):
@@ -162,4 +167,4 @@ def _bootstrap(values_Q: FloatArray, groups: Sequence[str] | None, seed: int) ->
         means.append(sums_G[drawn].sum(axis=1) / counts_G[drawn].sum(axis=1))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
-    return Interval(float(values_Q.mean()), float(low), float(high), "bootstrap")
+    return float(low), float(high)
