@@ -187,6 +187,7 @@ def run(folder: Path, *words: str) -> Result:
     return CliRunner().invoke(app, [*WORDS, *SIZE, "--output_dir", str(folder), *words])
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_goes_on_to_the_same_result(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     code = "import torch; torch.set_num_threads(1); from fastrl.cli import main; main()"
