@@ -32,6 +32,19 @@ def num_rows(batch: dict[str, Any]) -> int:
     return int(batch["completion_ids"].shape[0])
 
 
+def split_pictures(batch: dict[str, Any]) -> dict[str, Any]:
+    """TRL's split of pixels by row, which knows its layouts by their sizes.
+
+    Idefics and SmolVLM pad all pictures of a row into one row of pixels, with a mask. Where there
+    are as many pictures as rows, though not one in each, TRL's helper takes theirs for a row of
+    pixels a picture (LLaVA's layout) and hands a row the pixels of the next.
+    """
+    if "pixel_attention_mask" in batch and "spatial_shapes" not in batch:
+        return dict(batch)
+    split: dict[str, Any] = split_pixel_values_by_grid(batch)
+    return split
+
+
 def select_rows(batch: dict[str, Any], rows_K: npt.NDArray[np.int64]) -> dict[str, Any]:
     """The given rows of a batch, in the given order, every one with exactly its own pictures.
 
@@ -43,7 +56,7 @@ def select_rows(batch: dict[str, Any], rows_K: npt.NDArray[np.int64]) -> dict[st
     total = num_rows(batch)
     index = torch.as_tensor(rows_K, dtype=torch.long)
     selected: dict[str, Any] = {}
-    for key, value in split_pixel_values_by_grid(batch).items():
+    for key, value in split_pictures(batch).items():
         if isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[0] == total:
             selected[key] = value[index.to(value.device)]
         elif isinstance(value, list) and len(value) == total:

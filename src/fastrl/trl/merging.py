@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.functional import pad
-from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
+from trl.trainer.utils import unsplit_pixel_values_by_grid
 
-from fastrl.trl.batch import FULL_WIDTH_KEYS, PICTURE_KEYS, num_rows, select_rows
+from fastrl.trl.batch import FULL_WIDTH_KEYS, PICTURE_KEYS, num_rows, select_rows, split_pictures
 
 # What stands in the padding that processors add themselves, where it is not zero.
 PICTURE_PADDING = {"image_position_ids": -1}
@@ -31,10 +31,11 @@ def merge_rows(batches: Sequence[dict[str, Any]], pad_token_id: int) -> dict[str
     """
     if len(batches) == 1:
         return batches[0]
+    batches = _with_tiles(batches)
     prompt_width = max(batch["prompt_ids"].shape[1] for batch in batches)
     completion_width = max(batch["completion_ids"].shape[1] for batch in batches)
     parts = [
-        split_pixel_values_by_grid(_widened(batch, prompt_width, completion_width, pad_token_id))
+        split_pictures(_widened(batch, prompt_width, completion_width, pad_token_id))
         for batch in batches
     ]
     keys = list(dict.fromkeys(key for part in parts for key in part))
@@ -85,6 +86,18 @@ def _widened(
         else:
             widened[key] = value
     return widened
+
+
+def _with_tiles(batches: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+    """Counts of tiles for all where one batch has them: TRL's has them if some picture has two."""
+    if not any("num_tiles" in batch for batch in batches):
+        return batches
+    return [
+        {**batch, "num_tiles": list(batch["num_images"])}
+        if "pixel_values" in batch and "num_tiles" not in batch
+        else batch
+        for batch in batches
+    ]
 
 
 def _check_keys(parts: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
