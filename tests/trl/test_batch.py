@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fastrl.trl.batch import plan_micro_batches, select_rows, trim_padding
+from fastrl.trl.batch import select_rows, trim_padding
 
 
 def text_batch(rows: int = 4, prompt: int = 3, completion: int = 4) -> dict[str, Any]:
@@ -200,49 +197,3 @@ def test_a_column_always_stays() -> None:
     batch = padded_batch()
     batch["completion_mask"] = torch.zeros_like(batch["completion_mask"])
     assert trim_padding(batch)["completion_ids"].shape == (2, 1)
-
-
-# -- plan_micro_batches -------------------------------------------------------------------
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    tokens=st.lists(st.integers(1, 400), max_size=40),
-    windows=st.integers(1, 4),
-    micro_batches=st.integers(1, 4),
-    seed=st.integers(0, 5),
-)
-def test_a_plan_uses_every_row_once_and_never_too_many(
-    tokens: list[int], windows: int, micro_batches: int, seed: int
-) -> None:
-    max_rows = max(1, -(-len(tokens) // (windows * micro_batches)))
-    rng = np.random.default_rng(seed)
-    plan = plan_micro_batches(tokens, windows, micro_batches, max_rows, rng)
-    assert [len(window) for window in plan] == [micro_batches] * windows
-    rows = np.concatenate([part for window in plan for part in window])
-    assert sorted(rows.tolist()) == list(range(len(tokens)))
-    assert max((len(part) for window in plan for part in window), default=0) <= max_rows
-    counts = [sum(map(len, window)) for window in plan]
-    assert max(counts) - min(counts) <= 1
-    for window, count in zip(plan, counts, strict=True):
-        assert not count or len(window[-1])
-
-
-def test_windows_are_balanced_by_tokens() -> None:
-    tokens = [100, 1, 1, 1, 1, 1, 1, 100]
-    plan = plan_micro_batches(tokens, 2, 2, 4, np.random.default_rng(0))
-    sums = [sum(tokens[row] for part in window for row in part) for window in plan]
-    assert sums == [103, 103]
-
-
-def test_few_rows_take_few_micro_batches() -> None:
-    (window,) = plan_micro_batches([5, 5, 5], 1, 4, 4, np.random.default_rng(0))
-    assert [len(part) for part in window] == [0, 0, 0, 3]
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_plan_can_be_repeated(seed: int) -> None:
-    tokens = np.arange(1, 20)
-    plans = [plan_micro_batches(tokens, 2, 3, 4, np.random.default_rng(seed)) for _ in range(2)]
-    for left, right in zip(*plans, strict=True):
-        assert [part.tolist() for part in left] == [part.tolist() for part in right]

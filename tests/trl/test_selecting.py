@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fastrl.core import DifferentialPruning, RandomPruning, Rollouts, prune
-from fastrl.trl.selecting import full_group_advantages, select_rollouts
+from fastrl.trl.ranks import GlobalRows, gather_rows
+from fastrl.trl.selecting import select_rollouts
 
 
 def scored(advantages: Any, masked: tuple[int, ...] = (), width: int = 3) -> dict[str, Any]:
@@ -18,10 +19,16 @@ def scored(advantages: Any, masked: tuple[int, ...] = (), width: int = 3) -> dic
     mask = torch.ones(rows, width, dtype=torch.long)
     mask[list(masked)] = 0
     return {
+        "prompt_mask": torch.ones(rows, 2, dtype=torch.long),
         "completion_ids": torch.zeros(rows, width, dtype=torch.long),
         "completion_mask": mask,
         "advantages": torch.as_tensor(advantages, dtype=torch.float32),
     }
+
+
+def rows_of(batch: dict[str, Any], tokens: Any = None) -> GlobalRows:
+    """The facts of a batch on one process; every completion has the same tokens unless given."""
+    return gather_rows(batch, same_tokens(len(batch["advantages"])) if tokens is None else tokens)
 
 
 def same_tokens(rows: int) -> list[np.ndarray[Any, Any]]:
@@ -30,7 +37,7 @@ def same_tokens(rows: int) -> list[np.ndarray[Any, Any]]:
 
 def test_groups_are_consecutive_rows() -> None:
     batch = scored([1, 1, -1, -1, 1, -1, -1, -1])
-    selection = select_rollouts(batch, same_tokens(8), 4, DifferentialPruning())
+    selection = select_rollouts(rows_of(batch), 4, DifferentialPruning())
     assert selection.keep.tolist() == [0, 2, 4, 5]
     assert selection.kept_per_group.tolist() == [2, 2]
     assert selection.duplicate_of.tolist() == [-1, 0, -1, 2, -1, -1, 5, 5]
@@ -43,7 +50,12 @@ def test_without_masked_rows_it_is_prune(weighting: Any) -> None:
     tokens = [rng.integers(0, 9, rng.integers(0, 6)) for _ in range(24)]
     for rule in (DifferentialPruning(), RandomPruning()):
         found = select_rollouts(
-            scored(advantages), tokens, 6, rule, multiple_of=5, weighting=weighting, seed=(1, 2)
+            rows_of(scored(advantages), tokens),
+            6,
+            rule,
+            multiple_of=5,
+            weighting=weighting,
+            seed=(1, 2),
         )
         wanted = prune(
             Rollouts(np.arange(24) // 6, advantages, tokens),
@@ -59,7 +71,7 @@ def test_without_masked_rows_it_is_prune(weighting: Any) -> None:
 def test_a_row_that_counts_is_the_seed() -> None:
     """Rows 0 and 4 are masked: they would be seeds by their place."""
     batch = scored([1, 1, -1, 1, -1, -1, 1, 1], masked=(0, 4))
-    selection = select_rollouts(batch, same_tokens(8), 4, DifferentialPruning())
+    selection = select_rollouts(rows_of(batch), 4, DifferentialPruning())
     assert selection.keep.tolist() == [1, 2, 5, 6]
     assert selection.reason.tolist() == [
         *("duplicate", "seed", "seed", "duplicate"),
@@ -73,29 +85,17 @@ def test_a_row_that_counts_is_the_seed() -> None:
 def test_masked_rows_are_compared_by_their_tokens() -> None:
     batch = scored([1, 1, 1, -1], masked=(2,))
     tokens = [np.array([1, 2, 3]), np.array([1, 2, 3]), np.array([1, 2, 4]), np.array([1])]
-    selection = select_rollouts(batch, tokens, 4, DifferentialPruning())
+    selection = select_rollouts(rows_of(batch, tokens), 4, DifferentialPruning())
     assert selection.keep.tolist() == [0, 3]
     assert selection.similarity[2] == 0.5
 
 
 def test_a_group_of_masked_rows_still_has_a_seed() -> None:
     batch = scored([1, -1, 1, 1], masked=(0, 1, 2, 3))
-    selection = select_rollouts(batch, same_tokens(4), 4, DifferentialPruning())
+    selection = select_rollouts(rows_of(batch), 4, DifferentialPruning())
     assert selection.keep.tolist() == [0, 1]
-
-
-def test_advantages_per_token_become_their_mean() -> None:
-    batch = scored([[1.0, 3.0, 100.0], [2.0, 2.0, 2.0]])
-    batch["completion_mask"][0, 2] = 0
-    assert full_group_advantages(batch).tolist() == [2.0, 2.0]
-    assert full_group_advantages(scored([[1.5], [2.5]])).tolist() == [1.5, 2.5]
-
-
-def test_tool_tokens_are_not_part_of_the_mean() -> None:
-    batch = scored([[1.0, 3.0, 5.0]]) | {"tool_mask": torch.tensor([[1, 0, 1]])}
-    assert full_group_advantages(batch).tolist() == [3.0]
 
 
 def test_advantages_that_are_not_finite_are_told() -> None:
     with pytest.raises(ValueError, match=r"advantages\[1\] = nan"):
-        select_rollouts(scored([0.0, float("nan")]), same_tokens(2), 2, DifferentialPruning())
+        select_rollouts(rows_of(scored([0.0, float("nan")])), 2, DifferentialPruning())

@@ -9,7 +9,9 @@ import pytest
 from test_batch import text_batch
 
 from fastrl.core import DifferentialPruning, Rollouts, Selection, prune
-from fastrl.trl.splitting import SHARE_KEY, SplitPlan, split_kept_rows
+from fastrl.trl.planning import SplitPlan
+from fastrl.trl.ranks import gather_rows
+from fastrl.trl.splitting import SHARE_KEY, split_kept_rows
 
 
 def selected(advantages: list[float], weighting: Any = "kept", **settings: Any) -> Selection:
@@ -20,11 +22,11 @@ def selected(advantages: list[float], weighting: Any = "kept", **settings: Any) 
 def split(selection: Selection, **plan: Any) -> list[dict[str, Any]]:
     given = {"loss_type": "grpo", "weighting": "kept", "windows": 2, "micro_batches": 2}
     rows = len(selection.reason)
-    lengths = np.full(rows, 7)
+    batch = text_batch(rows)
     return split_kept_rows(
-        text_batch(rows),
+        batch,
+        gather_rows(batch, [np.arange(4)] * rows),
         selection,
-        lengths,
         SplitPlan(**{**given, "max_rows": 2, **plan}),
         np.random.default_rng(0),
     )

@@ -1,16 +1,13 @@
-"""Rows of a TRL generation batch: selecting them, trimming padding, planning micro-batches."""
+"""Rows of a TRL generation batch: selecting them, and trimming padding."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from trl.trainer.utils import split_pixel_values_by_grid, unsplit_pixel_values_by_grid
-
-from fastrl.core import balanced_shares
 
 # The keys of a batch that hold pictures; without a picture left none of them may be passed on.
 PICTURE_KEYS = (
@@ -123,41 +120,3 @@ def loss_mask(batch: dict[str, Any]) -> torch.Tensor:
         return completion_mask
     tool_mask: torch.Tensor = batch["tool_mask"]
     return completion_mask * tool_mask
-
-
-def plan_micro_batches(
-    tokens_K: Sequence[int] | npt.NDArray[np.int64],
-    windows: int,
-    micro_batches: int,
-    max_rows: int,
-    rng: np.random.Generator,
-) -> list[list[npt.NDArray[np.int64]]]:
-    """Deal K rows to update windows, and each window's rows to micro-batches.
-
-    Windows get equal row counts and balanced token sums. A window fills as few micro-batches as
-    `max_rows` allows, balanced by tokens; those left over are empty and come first, so that the
-    last micro-batch of a window (where gradients are synchronised) has rows whenever one has.
-
-    Args:
-        tokens_K: (K,) tokens of each row.
-        windows: update windows in the generation batch.
-        micro_batches: micro-batches in a window.
-        max_rows: rows of a micro-batch at most (the user's per-device batch).
-        rng: shuffles rows of equal length, so that a group does not always land together.
-
-    Returns:
-        `windows` lists of `micro_batches` arrays of row numbers.
-    """
-    tokens = np.asarray(tokens_K, dtype=np.int64)
-    shuffled = rng.permutation(len(tokens))
-    plan = []
-    for share in balanced_shares(tokens[shuffled], windows):
-        rows = shuffled[share]
-        filled = -(-len(rows) // max_rows)
-        packed: list[npt.NDArray[np.int64]] = [np.empty(0, dtype=np.int64)] * (
-            micro_batches - filled
-        )
-        if filled:
-            packed += [rows[part] for part in balanced_shares(tokens[rows], filled)]
-        plan.append(packed)
-    return plan

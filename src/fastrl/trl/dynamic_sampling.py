@@ -16,6 +16,7 @@ from fastrl.core import Selection
 from fastrl.trl.batch import loss_mask
 from fastrl.trl.generating import GeneratingMixin
 from fastrl.trl.prompt_stream import PromptStream
+from fastrl.trl.ranks import GlobalRows, full_group_advantages
 from fastrl.trl.record import GenerationRecord, as_text, weighted_rewards
 from fastrl.trl.scored_rounds import (
     Column,
@@ -26,7 +27,6 @@ from fastrl.trl.scored_rounds import (
     with_discarded,
     without_any,
 )
-from fastrl.trl.selecting import full_group_advantages
 
 logger = logging.get_logger(__name__)
 
@@ -201,8 +201,8 @@ class DynamicSamplingMixin(GeneratingMixin):
             "said once: fastrl/batch_filled tells it of every batch."
         )
 
-    def _select(self, output: dict[str, Any], num_generations: int) -> Selection:
-        selection = super()._select(output, num_generations)
+    def _select(self, rows: GlobalRows, num_generations: int) -> Selection:
+        selection = super()._select(rows, num_generations)
         sampled = self._resampling
         if sampled is not None and not sampled.groups_accepted:
             return without_any(selection)

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from accelerate.utils import gather_object  # type: ignore[import-untyped,unused-ignore]
 
 from fastrl.core import KeepAll, Selection
 from fastrl.trl.batch import num_rows
 from fastrl.trl.deferring import DeferringMixin
+from fastrl.trl.planning import SplitPlan
+from fastrl.trl.ranks import GlobalRows, gather_rows
 from fastrl.trl.record import row_pictures
 from fastrl.trl.selecting import select_rollouts
-from fastrl.trl.splitting import SplitPlan
 
 
 class GeneratingMixin(DeferringMixin):
@@ -27,6 +29,7 @@ class GeneratingMixin(DeferringMixin):
         self._rewards_per_func: torch.Tensor | None = None
         self._completion_ids: list[npt.NDArray[np.int64]] = []
         self._pictures_N: list[tuple[Any, ...]] = []
+        self._rows: GlobalRows | None = None
         self._selection: Selection | None = None
         super().__init__(*args, **kwargs)
 
@@ -68,7 +71,8 @@ class GeneratingMixin(DeferringMixin):
         """TRL's, on fewer rows when the schedule says so; log-probs wait until after pruning."""
         if not self.model.training:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
-            self._log_selection_columns(num_rows(output), None)
+            empty = gather_object([None] * num_rows(output))
+            self._log_selection_columns(empty, empty)
             return output
         count = self._rollouts_per_prompt()
         configured = self.args.num_generations
@@ -78,9 +82,10 @@ class GeneratingMixin(DeferringMixin):
         if self._rewards_per_func is None:
             raise RuntimeError(f"{type(self).__name__}: a batch was scored without rewards.")
         with self.clock.phase("prune"):
-            self._selection = self._select(output, count)
-        pictures_G = tuple(self._pictures_N[::count])
-        self._record(output, self._selection, count, self._rewards_per_func, pictures_G)
+            self._rows = gather_rows(output, self._completion_ids, gather_object)
+            self._selection = self._select(self._rows, count)
+        pictures_G = self._pictures_of_prompts(count)
+        self._record(self._rows, self._selection, count, self._rewards_per_func, pictures_G)
         self._generation_step += 1
         return output
 
@@ -101,21 +106,32 @@ class GeneratingMixin(DeferringMixin):
             )
         return output
 
-    def _select(self, output: dict[str, Any], num_generations: int) -> Selection:
+    def _pictures_of_prompts(self, num_generations: int) -> tuple[tuple[Any, ...], ...]:
+        """For records; on several processes those that TRL gathered, with `log_multimodal`."""
+        if self.accelerator.num_processes == 1:
+            return tuple(self._pictures_N[::num_generations])
+        gathered = list(self._logs["images"])
+        return tuple(tuple(pictures or ()) for pictures in gathered[::num_generations])
+
+    def _select(self, rows: GlobalRows, num_generations: int) -> Selection:
+        """What is kept of the rows of all processes: every one of them finds the same."""
         args = self.args
         if not self._prunes_now:
-            return select_rollouts(output, self._completion_ids, num_generations, KeepAll())
+            return select_rollouts(rows, num_generations, KeepAll())
         return select_rollouts(
-            output,
-            self._completion_ids,
+            rows,
             num_generations,
             self._rule,
             # Refill rows weigh nothing under "exact": they would only cost time.
-            multiple_of=1 if args.weighting == "exact" else self._split_plan.windows,
+            multiple_of=1 if args.weighting == "exact" else self._updates_times_ranks,
             weighting=args.weighting,
             seed=(args.seed, self._generation_step),
             drop_uninformative=args.drop_uninformative,
         )
+
+    @property
+    def _updates_times_ranks(self) -> int:
+        return self._split_plan.windows * self._split_plan.ranks
 
     @property
     def _split_plan(self) -> SplitPlan:
@@ -128,4 +144,8 @@ class GeneratingMixin(DeferringMixin):
             micro_batches=micro_batches,
             max_rows=args.per_device_train_batch_size,
             pad_to_multiple_of=self.pad_to_multiple_of or 1,
+            pad_token_id=self._tokenizer.pad_token_id,
+            ranks=self.accelerator.num_processes,
+            rank=self.accelerator.process_index,
+            fills_all=self.is_deepspeed_enabled,
         )

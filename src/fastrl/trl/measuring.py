@@ -7,22 +7,21 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object  # type: ignore[import-untyped,unused-ignore]
 
 from fastrl.core import Selection
-from fastrl.trl.batch import num_rows
 from fastrl.trl.callbacks import PhaseClockCallback
 from fastrl.trl.phases import OUTSIDE_PHASES, PhaseClock
+from fastrl.trl.ranks import GlobalRows
 from fastrl.trl.record import GenerationRecord, as_text, weighted_rewards
 from fastrl.trl.resuming import ResumableMixin
-from fastrl.trl.selecting import full_group_advantages
 
 
 class MeasuringMixin(ResumableMixin):
     """The part of `FastRLMixin` that measures and tells; it changes nothing that is trained.
 
     Attributes:
-        rollout_observers: each is called with the `GenerationRecord` of every training batch.
+        rollout_observers: each is called, on the main process, with the `GenerationRecord` of
+            every training batch, the rows of all processes in it.
         clock: the seconds of each phase.
     """
 
@@ -43,21 +42,17 @@ class MeasuringMixin(ResumableMixin):
 
     def _record(
         self,
-        output: dict[str, Any],
+        rows: GlobalRows,
         selection: Selection,
         num_generations: int,
         rewards_per_func: torch.Tensor,
         pictures_G: tuple[tuple[Any, ...], ...],
     ) -> None:
-        """Log what was generated and what is kept; tell the observers."""
-        total, logged = num_rows(output), self._logs
-        # TRL gathers rewards and logs over all processes; a record is of this one's rows.
-        first = total * self.accelerator.process_index
-        mine = slice(first, first + total)
-        gathered = total * self.accelerator.num_processes
-        rewards_NF = rewards_per_func[mine].double().cpu().numpy()
+        """Log what was generated and what is kept, on all processes; tell the observers."""
+        logged = self._logs  # TRL gathers it over all processes, as it does rewards
+        rewards_NF = rewards_per_func.double().cpu().numpy()
         prompts, completions = (
-            [as_text(messages) for messages in list(logged[name])[-gathered:][mine]]
+            [as_text(messages) for messages in list(logged[name])[-len(rows) :]]
             for name in ("prompt", "completion")
         )
         record = GenerationRecord(
@@ -68,7 +63,7 @@ class MeasuringMixin(ResumableMixin):
             completions=completions,
             rewards=dict(zip(self.reward_func_names, rewards_NF.T, strict=True)),
             reward_N=weighted_rewards(rewards_NF, self.reward_weights.double().cpu().numpy()),
-            advantages_N=full_group_advantages(output),
+            advantages_N=rows.advantages_N,
             selection=selection,
             pictures_G=pictures_G,
         )
@@ -76,10 +71,11 @@ class MeasuringMixin(ResumableMixin):
             self._schedule.record(selection.kept_per_group)
         for name, value in self._metrics_of(record).items():
             self._metrics["train"][name].append(value)
-        self._log_selection_columns(total, record)
-        told = self._told_record(record)
-        for observer in self.rollout_observers:
-            observer(told)
+        self._log_selection_columns(record.kept_N.tolist(), selection.reason.tolist())
+        if self.accelerator.is_main_process:
+            told = self._told_record(record)
+            for observer in self.rollout_observers:
+                observer(told)
 
     def _metrics_of(self, record: GenerationRecord) -> dict[str, float]:
         """The `fastrl/*` metrics of a batch, phase times aside."""
@@ -100,12 +96,10 @@ class MeasuringMixin(ResumableMixin):
             column.clear()
         logged["advantages"].clear()
 
-    def _log_selection_columns(self, total: int, record: GenerationRecord | None) -> None:
-        """Two columns for TRL's completions table; empty for rows of an evaluation."""
-        kept = record.kept_N.tolist() if record else [None] * total
-        reason = record.selection.reason.tolist() if record else [None] * total
-        self._logs["extra"]["kept"].extend(gather_object(kept))
-        self._logs["extra"]["reason"].extend(gather_object(reason))
+    def _log_selection_columns(self, kept: list[Any], reason: list[Any]) -> None:
+        """Two columns for TRL's completions table, for the rows of all processes."""
+        self._logs["extra"]["kept"].extend(kept)
+        self._logs["extra"]["reason"].extend(reason)
 
     def end_update(self) -> None:
         """Count an update that no row had a part in; its optimiser had nothing to step on."""

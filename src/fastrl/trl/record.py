@@ -14,7 +14,7 @@ from fastrl.core import Selection
 
 @dataclass(frozen=True)
 class GenerationRecord:
-    """One scored generation batch of N rollouts, before anything was dropped.
+    """One scored generation batch of N rollouts, of all processes, before anything was dropped.
 
     Attributes:
         step: optimiser updates made before it.

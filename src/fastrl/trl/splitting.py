@@ -10,7 +10,10 @@ import numpy.typing as npt
 import torch
 
 from fastrl.core import Selection
-from fastrl.trl.batch import loss_mask, num_rows, plan_micro_batches, select_rows, trim_padding
+from fastrl.trl.batch import select_rows, trim_padding
+from fastrl.trl.merging import blank_row, merge_rows
+from fastrl.trl.planning import Part, SplitPlan, deal_ranks, deal_windows, plan_window
+from fastrl.trl.ranks import GlobalRows, moves_between, receive_batch, send_batch
 from fastrl.trl.weighting import BatchTotals, MicroBatchShare, items_in_batch, loss_factor
 
 # Under this key a micro-batch carries its MicroBatchShare beside TRL's own inputs.
@@ -18,39 +21,29 @@ SHARE_KEY = "fastrl_share"
 
 
 @dataclass(frozen=True)
-class SplitPlan:
-    """How a generation batch is split; the same for the whole run.
+class _Pool:
+    """The kept rows that this process updates on: some of its own, some of other processes."""
 
-    Attributes:
-        loss_type: TRL's name of the loss.
-        weighting: "kept" or "exact".
-        windows: update windows of a generation batch.
-        micro_batches: micro-batches of a window.
-        max_rows: rows of a micro-batch at most (the user's per-device batch).
-        pad_to_multiple_of: TRL's setting: widths stay multiples of it.
-    """
-
-    loss_type: str
-    weighting: str
-    windows: int
-    micro_batches: int
-    max_rows: int
-    pad_to_multiple_of: int = 1
+    batch: dict[str, Any] | None
+    place_of: dict[int, int]  # from a row's number in the global batch
 
 
 def split_kept_rows(
     output: dict[str, Any],
+    rows: GlobalRows,
     selection: Selection,
-    lengths_N: npt.NDArray[np.int64],
     plan: SplitPlan,
     rng: np.random.Generator,
 ) -> list[dict[str, Any]]:
-    """Deal the kept rows to `windows x micro_batches` micro-batches.
+    """Deal the kept rows to `windows x micro_batches` micro-batches of this process.
+
+    Every process must call it with the same `rows`, `selection` and `rng`: rows that another one
+    updates on are sent there.
 
     Args:
-        output: the N scored rollouts, as TRL returns them.
+        output: the rollouts of this process, scored, as TRL returns them.
+        rows: the N rollouts of all processes.
         selection: which K of them are kept, and their weights.
-        lengths_N: (N,) prompt and completion tokens of each row.
         plan: how the batch is split.
         rng: shuffles rows of equal length.
 
@@ -58,37 +51,84 @@ def split_kept_rows(
         One dict a micro-batch: TRL's inputs for its rows, `num_items_in_batch` as its loss needs
         it, and under `SHARE_KEY` a `MicroBatchShare`. One without rows holds only its share.
     """
-    full = BatchTotals(num_rows(output), float(loss_mask(output).sum().item()))
-    kept = select_rows(output, selection.keep)
-    tokens_K = loss_mask(kept).sum(dim=1)
-    windows = plan_micro_batches(
-        lengths_N[selection.keep], plan.windows, plan.micro_batches, plan.max_rows, rng
-    )
+    keep, device = selection.keep, output["completion_ids"].device
+    lengths_K, tokens_K = rows.lengths_N[keep], rows.loss_tokens_N[keep]
+    home_K = keep // rows.local
+    windows = deal_windows(lengths_K, plan.windows, rng)
+    rank_K = deal_ranks(windows, lengths_K, home_K, plan.ranks)
+    pool = _exchange(output, keep, home_K, rank_K, plan)
+    full = BatchTotals(len(rows), float(rows.loss_tokens_N.sum()))
     micro_batches: list[dict[str, Any]] = []
-    for window in windows:
-        in_window = np.concatenate(window)
-        totals = BatchTotals(len(in_window), float(tokens_K[in_window].sum()))
-        for part in window:
-            if not len(part):
+    for rows_W in windows:
+        totals = BatchTotals(len(rows_W), float(tokens_K[rows_W].sum()))
+        for part in plan_window(rows_W, lengths_K, rank_K, plan):
+            if not part.size:
                 micro_batches.append({SHARE_KEY: MicroBatchShare(rows=0)})
                 continue
-            micro = trim_padding(select_rows(kept, part), plan.pad_to_multiple_of)
+            micro = trim_padding(
+                _with_blanks(output, pool, keep[part.rows_P], part, plan), plan.pad_to_multiple_of
+            )
             micro["num_items_in_batch"] = items_in_batch(
                 plan.weighting, totals, output["num_items_in_batch"], plan.windows
             )
-            weights_R = torch.as_tensor(selection.weights[part], device=tokens_K.device)
+            weights_R = np.concatenate([selection.weights[part.rows_P], np.zeros(part.blanks)])
             micro[SHARE_KEY] = MicroBatchShare(
-                rows=len(part),
+                rows=part.size,
                 loss_factor=loss_factor(
                     plan.loss_type,
                     plan.weighting,
-                    BatchTotals(len(part), float(tokens_K[part].sum())),
+                    BatchTotals(part.size, float(tokens_K[part.rows_P].sum())),
                     totals,
                     full,
                     plan.windows,
-                    plan.micro_batches,
+                    # TRL divides by a process's micro-batches; gradients are means over processes.
+                    plan.micro_batches * plan.ranks,
                 ),
-                weights_R=weights_R if plan.weighting == "exact" else None,
+                weights_R=(
+                    torch.as_tensor(weights_R, device=device) if plan.weighting == "exact" else None
+                ),
             )
             micro_batches.append(micro)
     return micro_batches
+
+
+def _exchange(
+    output: dict[str, Any],
+    keep: npt.NDArray[np.int64],
+    home_K: npt.NDArray[np.int64],
+    rank_K: npt.NDArray[np.int64],
+    plan: SplitPlan,
+) -> _Pool:
+    """Send away what other processes update on, and take in what this one does."""
+    first = plan.rank * int(output["completion_ids"].shape[0])
+    device = output["completion_ids"].device
+    stays = keep[(home_K == plan.rank) & (rank_K == plan.rank)]
+    numbers: list[int] = stays.tolist()
+    batches = [select_rows(output, stays - first)] if len(stays) else []
+    for move in moves_between(keep, home_K, rank_K):
+        if move.source == plan.rank:
+            send_batch(trim_padding(select_rows(output, move.rows_M - first)), move.target)
+        elif move.target == plan.rank:
+            batches.append(receive_batch(move.source, device))
+            numbers += move.rows_M.tolist()
+    return _Pool(
+        batch=merge_rows(batches, plan.pad_token_id) if batches else None,
+        place_of={number: place for place, number in enumerate(numbers)},
+    )
+
+
+def _with_blanks(
+    output: dict[str, Any],
+    pool: _Pool,
+    numbers_P: npt.NDArray[np.int64],
+    part: Part,
+    plan: SplitPlan,
+) -> dict[str, Any]:
+    """The rows of a micro-batch by their numbers in the global batch, and its blank ones."""
+    batches = []
+    if pool.batch is not None and len(numbers_P):
+        places = np.array([pool.place_of[number] for number in numbers_P.tolist()])
+        batches.append(select_rows(pool.batch, places))
+    if part.blanks:
+        batches += [blank_row(output)] * part.blanks
+    return merge_rows(batches, plan.pad_token_id)

@@ -26,7 +26,8 @@ class FastRLMixin(UpdatingMixin):
     under weighting="exact" the weights act on its gradient, not on this number.
 
     Attributes:
-        rollout_observers: each is called with the `GenerationRecord` of every training batch.
+        rollout_observers: each is called, on the main process, with the `GenerationRecord` of
+            every training batch, the rows of all processes in it.
 
     Raises:
         TypeError: the config lacks FastRL's fields.

@@ -42,12 +42,10 @@ class UpdatingMixin(DynamicSamplingMixin):
         """Generate, prune and split; then the deferred log-probs, on kept rows alone."""
         args, step = self.args, self._generation_step
         output = self._generate_and_score_completions(generation_batch)
-        if self._selection is None:
+        if self._selection is None or self._rows is None:
             raise RuntimeError(f"{type(self).__name__}: the generation batch was not selected.")
-        prompt_lengths_N = output["prompt_mask"].sum(dim=1).cpu().numpy()
-        lengths_N = prompt_lengths_N + np.array([len(ids) for ids in self._completion_ids])
         rng = np.random.default_rng((args.seed, step))
-        micro_batches = split_kept_rows(output, self._selection, lengths_N, self._split_plan, rng)
+        micro_batches = split_kept_rows(output, self._rows, self._selection, self._split_plan, rng)
         with disable_gradient_checkpointing(self.model, args.gradient_checkpointing_kwargs):
             for micro in micro_batches:
                 if micro[SHARE_KEY].rows:
@@ -63,7 +61,8 @@ class UpdatingMixin(DynamicSamplingMixin):
             return whole
         self._rows_in_update += share.rows
         if not share.rows:
-            # No graph reaches a parameter: gradients stay None, and optimisers skip those.
+            # No graph reaches a parameter: gradients stay None, and optimisers skip those. It is
+            # so on every process, or on none.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         self._row_weights = share.weights_R
         try:

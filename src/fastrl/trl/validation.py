@@ -7,10 +7,13 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from accelerate.utils import DistributedType  # type: ignore[import-untyped,unused-ignore]
 from datasets import IterableDataset
 from trl import GRPOTrainer
 
 from fastrl.trl.weighting import KNOWN_LOSSES
+
+NOT_TORCH_DISTRIBUTED = (DistributedType.XLA, DistributedType.MEGATRON_LM)
 
 
 def bypassed_overrides(trainer_class: type) -> list[str]:
@@ -53,9 +56,8 @@ def raise_run_problems(problems: list[str]) -> None:
 
 
 def model_problems(trainer: GRPOTrainer) -> list[str]:
-    """What pruning cannot do with the model of a trainer whose `__init__` has run."""
-    problems = []
-    args = trainer.args
+    """What pruning cannot do with a trainer whose `__init__` has run: its model, its launch."""
+    problems, args = _launch_problems(trainer), trainer.args
     if args.dynamic_sampling and args.contrast not in ("sum", *trainer.reward_func_names):
         problems.append(
             f"contrast = {args.contrast!r}: no reward function of that name; use 'sum' or one of "
@@ -75,6 +77,35 @@ def model_problems(trainer: GRPOTrainer) -> list[str]:
     return problems
 
 
+def _launch_problems(trainer: GRPOTrainer) -> list[str]:
+    """What pruning cannot do with the way that the processes share the work."""
+    problems, args, launch = [], trainer.args, trainer.accelerator
+    if launch.num_processes > 1 and launch.distributed_type in NOT_TORCH_DISTRIBUTED:
+        problems.append(
+            f"{launch.distributed_type.value}: rows move between processes by torch.distributed, "
+            "which it does not use; launch with DDP, FSDP or DeepSpeed, or set prune_rule='none'"
+        )
+    shared = [
+        f"{axis} = {size}"
+        for axis in ("tp_size", "cp_size", "sp_size")
+        if (size := getattr(launch.parallelism_config, axis, 1)) > 1
+    ]
+    if shared:
+        problems.append(
+            f"parallelism_config with {', '.join(shared)}: several processes with the same rows; "
+            "set these sizes to 1, or prune_rule='none'"
+        )
+    windows = max(1, args.steps_per_generation // args.gradient_accumulation_steps)
+    groups = args.generation_batch_size // args.num_generations
+    if trainer.is_deepspeed_enabled and (args.drop_uninformative or groups < windows):
+        problems.append(
+            f"deepspeed with drop_uninformative = {args.drop_uninformative} and {groups} prompts "
+            f"for {windows} updates: an update may have no rows, and its engine cannot skip one; "
+            "set drop_uninformative=False and have at least as many prompts as updates"
+        )
+    return problems
+
+
 def run_problems(args: Any, train_dataset: Any) -> list[str]:
     """Everything about a run that pruning cannot do, in words with the remedy.
 
@@ -83,16 +114,6 @@ def run_problems(args: Any, train_dataset: Any) -> list[str]:
         train_dataset: as given to the trainer.
     """
     problems: list[str] = []
-    if args.world_size > 1:
-        problems.append(
-            f"{args.world_size} processes: this version prunes on one process; "
-            "launch one, or set prune_rule='none'"
-        )
-    if args.deepspeed or args.fsdp:
-        problems.append(
-            "deepspeed or fsdp: this version skips micro-batches without rows, which their "
-            "backward cannot; switch them off, or set prune_rule='none'"
-        )
     if args.use_vllm:
         problems.append(
             "use_vllm = True: this version prunes with transformers generation; set "

@@ -50,6 +50,7 @@ TRAINER_ATTRIBUTES = (
     "accelerator",
     "aux_loss_enabled",
     "beta",
+    "is_deepspeed_enabled",
     "loss_type",
     "num_generations",
     "num_iterations",

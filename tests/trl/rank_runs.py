@@ -1,0 +1,222 @@
+"""Runs on several processes: gloo on the CPU, and completions that every run replays alike."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import random
+import socket
+import sys
+import traceback
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.state import AcceleratorState
+from tiny_runs import make_trainer, weights_of
+from transformers import TrainerCallback
+from trl import GRPOTrainer
+
+from fastrl.trl import FastGRPOTrainer
+from fastrl.trl.splitting import SHARE_KEY
+
+PATIENCE = 240  # seconds that a job may take on a busy machine
+
+
+class Replayed(FastGRPOTrainer):  # type: ignore[misc]
+    """Replays completions: `recording[g]` holds those of generation batch g, in global order.
+
+    Seeds differ by process: sampled ones would not be the same on another number of them.
+    """
+
+    recording: list[list[list[int]]]
+    refill_multiple: int | None = None
+
+    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        given, used = self.args.num_generations, self.num_generations  # fewer when adaptive
+        recorded = self.recording[self._generation_step]
+        rows = [ids for index, ids in enumerate(recorded) if index % given < used]
+        first = len(prompt_ids) * self.accelerator.process_index
+        assert len(rows) == len(prompt_ids) * self.accelerator.num_processes
+        return rows[first : first + len(prompt_ids)], None
+
+    @property
+    def _updates_times_ranks(self) -> int:
+        """Refill hangs on the number of processes; with a multiple for all it does not."""
+        return self.refill_multiple or super()._updates_times_ranks
+
+
+def completions(
+    batches: int, rows: int = 24, seed: int = 0, first_token: int = 60, tokens: int = 40
+) -> list[list[list[int]]]:
+    """Completions of 1 to 8 tokens for every row of every generation batch."""
+    rng = random.Random(seed)
+    return [
+        [
+            [first_token + rng.randrange(tokens) for _ in range(rng.randint(1, 8))]
+            for _ in range(rows)
+        ]
+        for _ in range(batches)
+    ]
+
+
+class Weights(TrainerCallback):
+    """The model's weights after every update."""
+
+    def __init__(self) -> None:
+        self.after: list[dict[str, torch.Tensor]] = []
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        model = kwargs["model"]
+        model = getattr(model, "module", model)
+        self.after.append({name: p.detach().clone() for name, p in model.named_parameters()})
+
+
+def replay(
+    model: str,
+    out: str,
+    recording: list[list[list[int]]],
+    *,
+    refill_multiple: int | None = None,
+    resume_at: int | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """Train on recorded completions, and tell what came out.
+
+    Args:
+        refill_multiple: see `Replayed`.
+        resume_at: goes on from the checkpoint of this step in `out`.
+        given: of `make_trainer`.
+    """
+    weights = Weights()
+    trainer = make_trainer(model, out, trainer_class=Replayed, callbacks=[weights], **given)
+    trainer.recording, trainer.refill_multiple = recording, refill_multiple
+    records: list[Any] = []
+    trainer.rollout_observers.append(records.append)
+    batches: list[list[dict[str, Any]]] = []
+    original = trainer._new_micro_batches
+    trainer._new_micro_batches = lambda batch: batches.append(original(batch)) or batches[-1]
+    selections: list[Any] = []
+    select = trainer._select
+    trainer._select = lambda *args: selections.append(select(*args)) or selections[-1]
+    before = weights_of(trainer)
+    trainer.train(resume_from_checkpoint=resume_at and f"{out}/checkpoint-{resume_at}")
+    return {
+        "processes": trainer.accelerator.num_processes,
+        "weights": [before, *weights.after],
+        "selections": selections,
+        "records": records,
+        "rows": [[micro[SHARE_KEY].rows for micro in batch] for batch in batches],
+        "lengths": [[real_lengths(micro) for micro in batch] for batch in batches],
+        "logs": trainer.recorder.logs,
+        "step": trainer.state.global_step,
+        "schedule": trainer._schedule.state_dict() if trainer._schedule else None,
+    }
+
+
+def replay_all(model: str, out: str, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Several runs one after another, each in a folder of its name; see `replay`."""
+    return {
+        name: replay(**{"model": model, "out": f"{out}/{name}", **run})
+        for name, run in runs.items()
+    }
+
+
+def plain_and_none(model: str, out: str, **given: Any) -> dict[str, Any]:
+    """TRL's own trainer, then FastRL's under rule "none", sampling for themselves."""
+    plain = make_trainer(model, f"{out}/plain", trainer_class=GRPOTrainer, **given)
+    plain.train()
+    fast = make_trainer(model, f"{out}/fast", prune_rule="none", **given)
+    records: list[Any] = []
+    fast.rollout_observers.append(records.append)
+    fast.train()
+    return {"plain": weights_of(plain), "fast": weights_of(fast), "records": records}
+
+
+def sampled(model: str, out: str, **given: Any) -> dict[str, Any]:
+    """A run that samples for itself."""
+    trainer = make_trainer(model, out, **given)
+    trainer.train()
+    return {"weights": weights_of(trainer), "logs": trainer.recorder.logs}
+
+
+def real_lengths(micro: dict[str, Any]) -> list[int]:
+    """Prompt and completion tokens of a micro-batch's rows, blank ones left out."""
+    if not micro[SHARE_KEY].rows:
+        return []
+    completion = micro["completion_mask"].sum(dim=1)
+    return (micro["prompt_mask"].sum(dim=1) + completion)[completion > 0].tolist()
+
+
+def _child(job: Any, rank: int, world: int, port: int, results: Any, args: Any, kw: Any) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_WORLD_SIZE": str(world),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+    }
+    torch.set_num_threads(1)
+    AcceleratorState._reset_state(True)
+    file = Path(args[1]) / f"rank{rank}.pt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        torch.save(job(*args, **kw), file)
+        results.put((rank, str(file), None))
+    except Exception:
+        # Whatever it was is the parent's to tell; the other processes wait for this one.
+        results.put((rank, None, traceback.format_exc()))
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _context() -> ForkServerContext:
+    """Processes forked off one that has imported everything already: that takes longest."""
+    here = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([here, *filter(None, sys.path)]))
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rank_runs"])
+    return context
+
+
+def run_ranks(world: int, job: Any, model: str, out: str, *args: Any, **kw: Any) -> list[Any]:
+    """What `job(model, out, ...)` returns on each of `world` processes, in order.
+
+    Raises:
+        RuntimeError: a process failed, with its traceback, or took too long.
+    """
+    context = _context()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    results = context.Queue()
+    processes = [
+        context.Process(
+            target=_child, args=(job, rank, world, port, results, (model, out, *args), kw)
+        )
+        for rank in range(world)
+    ]
+    for process in processes:
+        process.start()
+    files: dict[int, str] = {}
+    try:
+        for _ in processes:
+            rank, file, failure = results.get(timeout=PATIENCE)
+            if failure is not None:
+                raise RuntimeError(f"process {rank} of {world}:\n{failure}")
+            files[rank] = file
+        for process in processes:
+            process.join(timeout=30)
+    except queue.Empty:
+        raise RuntimeError(f"{world} processes took more than {PATIENCE} s") from None
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    return [torch.load(files[rank], weights_only=False) for rank in range(world)]
