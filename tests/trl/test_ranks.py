@@ -10,7 +10,7 @@ import torch
 from test_batch import text_batch
 from test_selecting import scored
 
-from fastrl.trl.ranks import full_group_advantages, gather_rows, moves_between
+from fastrl.trl.ranks import RowPlaces, full_group_advantages, gather_rows, moves_between
 
 
 def test_advantages_per_token_become_their_mean() -> None:
@@ -38,12 +38,26 @@ def test_rows_of_processes_lie_one_after_another() -> None:
     ids = [[np.array([1, 2]), np.array([3])], [np.array([4]), np.array([5, 6, 7])]]
     told = facts_of(second, ids[1])
     rows = gather_rows(first, ids[0], lambda facts: [*facts, *told])
-    assert rows.local == 2
+    assert rows.places.home_N.tolist() == [0, 0, 1, 1]
+    assert rows.places.place_N.tolist() == [0, 1, 0, 1]
     assert len(rows) == 4
     assert rows.advantages_N.tolist() == [0, 1, 7, 8]
     assert [row.tolist() for row in rows.completion_ids] == [[1, 2], [3], [4], [5, 6, 7]]
     assert rows.loss_tokens_N.tolist() == [4, 4, 6, 2]
     assert rows.lengths_N.tolist() == [5, 4, 6, 8]  # as sampled, masked or not
+
+
+def test_rows_in_another_order_and_some_left_out() -> None:
+    first, second = text_batch(2, prompt=3), text_batch(3, prompt=5)
+    second["advantages"] += 7
+    told = facts_of(second, [np.array([4]), np.array([5]), np.array([6])])
+    places = RowPlaces.in_order(np.array([1, 0, 1]))
+    assert places.place_N.tolist() == [0, 0, 1]
+    ids = [np.array([1]), np.array([2])]
+    rows = gather_rows(first, ids, lambda facts: [*facts, *told], places)
+    assert rows.advantages_N.tolist() == [7, 0, 8]
+    assert [row.tolist() for row in rows.completion_ids] == [[4], [1], [5]]
+    assert len(rows.lengths_N) == len(rows.loss_tokens_N) == 3
 
 
 def test_unequal_processes_are_told() -> None:

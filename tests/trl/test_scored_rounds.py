@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from fastrl.core import KeepAll, Rollouts, prune
+from fastrl.trl.batch import select_rows
 from fastrl.trl.scored_rounds import (
     DISCARDED,
     ScoredRound,
     groups_with_contrast,
     join_rounds,
     rows_of,
+    shareable_groups,
     with_discarded,
     without_any,
 )
@@ -39,6 +43,8 @@ def scored(
             "num_items_in_batch": torch.tensor(total * width),
         },
         completion_ids=list(ids.numpy()),
+        rank=0,
+        home_N=np.zeros(total, dtype=np.int64),
         rewards_NF=torch.tensor(rewards),
         advantages_N=np.array(advantages or [0.0] * total),
         pictures_N=[(f"picture {width}-{row}",) for row in range(total)],
@@ -72,6 +78,18 @@ def test_rows_of_groups() -> None:
     assert rows_of(np.array([], dtype=np.int64), 3).tolist() == []
 
 
+@pytest.mark.parametrize(
+    ("count", "num_generations", "ranks", "wanted"),
+    [(5, 8, 1, 5), (5, 8, 4, 5), (5, 8, 16, 4), (5, 4, 3, 3), (2, 4, 3, 0), (5, 6, 4, 4)],
+)
+def test_every_process_has_as_many_rows(
+    count: int, num_generations: int, ranks: int, wanted: int
+) -> None:
+    found = shareable_groups(count, num_generations, ranks)
+    assert found == wanted
+    assert found * num_generations % ranks == 0
+
+
 def test_rounds_of_other_widths_become_one_batch() -> None:
     first, second = scored([[0.0]] * 2, width=2), scored([[1.0]] * 3, width=4)
     joined = join_rounds([first.select(np.array([1])), second.select(np.array([2, 0]))], 99)
@@ -87,6 +105,34 @@ def test_rounds_of_other_widths_become_one_batch() -> None:
     assert joined.pictures_N == [("picture 2-1",), ("picture 4-2",), ("picture 4-0",)]
     assert joined.rewards_NF.tolist() == [[0.0], [1.0], [1.0]]
     assert joined.completion_ids[0].tolist() == [202, 203]
+
+
+def test_each_process_has_its_own_rows_and_knows_of_all() -> None:
+    whole = scored([[0.0], [1.0], [2.0], [3.0]])
+    parts = [
+        replace(
+            whole,
+            output=select_rows(whole.output, np.array(mine)),
+            completion_ids=[whole.completion_ids[row] for row in mine],
+            rank=rank,
+            home_N=np.array([0, 0, 1, 1]),
+        )
+        for rank, mine in enumerate(([0, 1], [2, 3]))
+    ]
+    chosen = [part.select(np.array([1, 2, 3])) for part in parts]
+    assert [len(part) for part in chosen] == [3, 3]
+    assert [ids.tolist() for ids in chosen[0].completion_ids] == [[303, 304, 305]]
+    assert [ids.tolist() for ids in chosen[1].completion_ids] == [[306, 307, 308], [309, 310, 311]]
+    assert chosen[1].output["completion_ids"].tolist() == [[306, 307, 308], [309, 310, 311]]
+    for rank, others in ((0, []), (1, [[306, 307, 308]])):
+        joined = join_rounds([chosen[rank].select(np.array([1])), chosen[rank]], 99)
+        assert joined.home_N.tolist() == [1, 0, 1, 1]
+        assert joined.rewards_NF.flatten().tolist() == [2.0, 1.0, 2.0, 3.0]
+        assert [ids.tolist() for ids in joined.completion_ids][: len(others)] == others
+        assert len(joined.output["completion_ids"]) == (1 if rank == 0 else 3)
+    none = join_rounds([parts[0].select(np.array([2, 3]))], 99)
+    assert none.output == {}
+    assert len(none) == 2
 
 
 def test_a_column_that_a_round_lacks_is_empty_there() -> None:

@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from accelerate.utils import gather_object  # type: ignore[import-untyped,unused-ignore]
 from transformers.utils import logging
 
 from fastrl.core import Selection
-from fastrl.trl.batch import loss_mask
+from fastrl.trl.batch import loss_mask, select_rows
 from fastrl.trl.generating import GeneratingMixin
 from fastrl.trl.prompt_stream import PromptStream
-from fastrl.trl.ranks import GlobalRows, full_group_advantages
+from fastrl.trl.ranks import GlobalRows, RowPlaces, full_group_advantages
 from fastrl.trl.record import GenerationRecord, as_text, weighted_rewards
 from fastrl.trl.scored_rounds import (
     Column,
@@ -24,6 +26,7 @@ from fastrl.trl.scored_rounds import (
     groups_with_contrast,
     join_rounds,
     rows_of,
+    shareable_groups,
     with_discarded,
     without_any,
 )
@@ -84,26 +87,39 @@ class DynamicSamplingMixin(GeneratingMixin):
 
     def _score_batch(self, inputs: list[dict[str, Any]], num_generations: int) -> dict[str, Any]:
         """The rows of accepted groups; those of the first round where no group is accepted."""
-        self._resampling = None
+        self._resampling, self._places = None, None
         if not self.args.dynamic_sampling:
             return super()._score_batch(inputs, num_generations)
-        wanted = len(inputs) // num_generations
+        ranks = self.accelerator.num_processes
+        wanted = ranks * len(inputs) // num_generations
         rounds = [self._scored_round(inputs)]
         accepted = [self._accepted_groups(rounds[0], num_generations)]
         asked_for = list(self._deferred_models)
         missing, ends_seen = wanted - int(accepted[0].sum()), 0
         while missing and len(rounds) <= self.args.max_resamples:
-            prompts, ends_seen = self._further_prompts().take(missing, ends_seen)
+            stream = self._further_prompts()
+            count = shareable_groups(missing, num_generations, ranks)
+            prompts, ends_seen = stream.take(count, ends_seen)
+            prompts = prompts[: shareable_groups(len(prompts), num_generations, ranks)]
             if not prompts:
                 break
-            rows = [copy.deepcopy(row) for row in prompts for _ in range(num_generations)]
-            rounds.append(self._further_round(rows))
+            rounds.append(self._further_round(self._own_rows(prompts, num_generations)))
             accepted.append(self._accepted_groups(rounds[-1], num_generations))
             missing -= int(accepted[-1].sum())
         self._deferred_models = asked_for
         if missing:
             self._tell_shortage(wanted - missing, wanted, len(rounds) - 1)
         return self._batch_of(rounds, accepted, num_generations)
+
+    def _own_rows(
+        self, prompts: list[dict[str, Any]], num_generations: int
+    ) -> list[dict[str, Any]]:
+        """This process's rows of these prompts' groups, laid out as TRL's loader does."""
+        local = len(prompts) * num_generations // self.accelerator.num_processes
+        first = local * self.accelerator.process_index
+        return [
+            copy.deepcopy(prompts[row // num_generations]) for row in range(first, first + local)
+        ]
 
     def _scored_round(self, inputs: list[dict[str, Any]]) -> ScoredRound:
         """TRL's generation and scoring, and what it left behind for the completions table."""
@@ -121,8 +137,10 @@ class DynamicSamplingMixin(GeneratingMixin):
         return ScoredRound(
             output=output,
             completion_ids=self._completion_ids,
+            rank=self.accelerator.process_index,
+            home_N=np.repeat(np.arange(self.accelerator.num_processes), len(inputs)),
             rewards_NF=self._rewards_per_func,
-            advantages_N=full_group_advantages(output),
+            advantages_N=np.array(gather_object(full_group_advantages(output).tolist())),
             pictures_N=self._pictures_N,
             columns=columns,
         )
@@ -169,12 +187,18 @@ class DynamicSamplingMixin(GeneratingMixin):
             first_reward=float(np.nanmean(self._summed_rewards(rounds[0]))),
             discarded=join_rounds(rejected, pad_token_id) if rejected else None,
         )
-        self._completion_ids = batch.completion_ids
+        self._places = RowPlaces.in_order(batch.home_N)
+        output, self._completion_ids = batch.output, batch.completion_ids
+        items = loss_mask(output).sum() if output else torch.zeros((), dtype=torch.long)
+        if not output:
+            # No accepted row is here: something has to stand for a row that nobody refers to.
+            output = select_rows(rounds[0].output, np.array([0]))
+            self._completion_ids = rounds[0].completion_ids[:1]
         self._rewards_per_func = batch.rewards_NF
         self._pictures_N = batch.pictures_N
         self._restore_logged(batch)
-        items = self.accelerator.gather(loss_mask(batch.output).sum()).sum()
-        return batch.output | {"num_items_in_batch": items}
+        items = items.to(self.accelerator.device)
+        return output | {"num_items_in_batch": self.accelerator.gather(items).sum()}
 
     def _summed_rewards(self, scored: ScoredRound) -> npt.NDArray[np.float64]:
         return weighted_rewards(
@@ -192,7 +216,7 @@ class DynamicSamplingMixin(GeneratingMixin):
 
     def _tell_shortage(self, accepted: int, wanted: int, rounds: int) -> None:
         """Say once that a batch is not full."""
-        if self._is_shortage_told:
+        if self._is_shortage_told or not self.accelerator.is_main_process:
             return
         self._is_shortage_told = True
         logger.warning(

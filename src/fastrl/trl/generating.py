@@ -15,7 +15,7 @@ from fastrl.core import KeepAll, Selection
 from fastrl.trl.batch import num_rows
 from fastrl.trl.deferring import DeferringMixin
 from fastrl.trl.planning import SplitPlan
-from fastrl.trl.ranks import GlobalRows, gather_rows
+from fastrl.trl.ranks import GlobalRows, RowPlaces, gather_rows
 from fastrl.trl.record import row_pictures
 from fastrl.trl.selecting import select_rollouts
 
@@ -30,6 +30,7 @@ class GeneratingMixin(DeferringMixin):
         self._completion_ids: list[npt.NDArray[np.int64]] = []
         self._pictures_N: list[tuple[Any, ...]] = []
         self._rows: GlobalRows | None = None
+        self._places: RowPlaces | None = None
         self._selection: Selection | None = None
         super().__init__(*args, **kwargs)
 
@@ -82,9 +83,9 @@ class GeneratingMixin(DeferringMixin):
         if self._rewards_per_func is None:
             raise RuntimeError(f"{type(self).__name__}: a batch was scored without rewards.")
         with self.clock.phase("prune"):
-            self._rows = gather_rows(output, self._completion_ids, gather_object)
+            self._rows = gather_rows(output, self._completion_ids, gather_object, self._places)
             self._selection = self._select(self._rows, count)
-        pictures_G = self._pictures_of_prompts(count)
+        pictures_G = tuple(self._pictures_N[::count])
         self._record(self._rows, self._selection, count, self._rewards_per_func, pictures_G)
         self._generation_step += 1
         return output
@@ -97,21 +98,21 @@ class GeneratingMixin(DeferringMixin):
     def _score(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's generation and scoring of some rows, once."""
         self._rewards_per_func = None
-        self._pictures_N = [row_pictures(row) for row in inputs]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self._rewards_per_func is None or num_rows(output) != len(inputs):
             raise ValueError(
                 f"{type(self).__name__} returned {num_rows(output)} rollouts for {len(inputs)} "
                 "rows; FastRL needs one per row, scored by TRL's _calculate_rewards."
             )
+        self._pictures_N = self._pictures_of(inputs)
         return output
 
-    def _pictures_of_prompts(self, num_generations: int) -> tuple[tuple[Any, ...], ...]:
-        """For records; on several processes those that TRL gathered, with `log_multimodal`."""
+    def _pictures_of(self, inputs: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+        """Per row its prompt's pictures; on several processes TRL's, with `log_multimodal`."""
         if self.accelerator.num_processes == 1:
-            return tuple(self._pictures_N[::num_generations])
-        gathered = list(self._logs["images"])
-        return tuple(tuple(pictures or ()) for pictures in gathered[::num_generations])
+            return [row_pictures(row) for row in inputs]
+        gathered = [tuple(pictures or ()) for pictures in self._logs["images"]]
+        return gathered or [()] * (len(inputs) * self.accelerator.num_processes)
 
     def _select(self, rows: GlobalRows, num_generations: int) -> Selection:
         """What is kept of the rows of all processes: every one of them finds the same."""

@@ -11,31 +11,52 @@ import numpy.typing as npt
 import torch
 from torch import distributed
 
-from fastrl.trl.batch import loss_mask, num_rows
+from fastrl.trl.batch import loss_mask
 
 IntRows = Sequence[npt.NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class RowPlaces:
+    """Where the N rows of a batch are.
+
+    Attributes:
+        home_N: (N,) the process that holds each row.
+        place_N: (N,) its place in the output of that process.
+    """
+
+    home_N: npt.NDArray[np.int64]
+    place_N: npt.NDArray[np.int64]
+
+    @classmethod
+    def in_order(cls, home_N: npt.NDArray[np.int64]) -> RowPlaces:
+        """The places where every process holds its rows in the order of the batch, and no other."""
+        place_N = np.zeros_like(home_N)
+        for home in np.unique(home_N):
+            place_N[home_N == home] = np.arange(np.count_nonzero(home_N == home))
+        return cls(home_N, place_N)
 
 
 @dataclass(frozen=True)
 class GlobalRows:
     """What every process knows of the N rows of a generation batch, whoever holds them.
 
-    Row g is row g % local of process g // local: TRL lays the processes' rows one after another,
-    so that a prompt's group may begin on one process and end on the next.
+    TRL lays the processes' rows one after another, so that a prompt's group may begin on one
+    process and end on the next.
 
     Attributes:
         advantages_N: (N,) advantages.
         completion_ids: N ragged rows of token ids as they were sampled.
         loss_tokens_N: (N,) tokens that the loss counts.
         lengths_N: (N,) prompt and completion tokens.
-        local: rows of one process; all have as many.
+        places: which process holds each row, and where.
     """
 
     advantages_N: npt.NDArray[np.float64]
     completion_ids: IntRows
     loss_tokens_N: npt.NDArray[np.int64]
     lengths_N: npt.NDArray[np.int64]
-    local: int
+    places: RowPlaces
 
     def __len__(self) -> int:
         return len(self.advantages_N)
@@ -57,6 +78,7 @@ def gather_rows(
     output: dict[str, Any],
     completion_ids: IntRows,
     gather: Callable[[list[Any]], list[Any]] = lambda facts: facts,
+    places: RowPlaces | None = None,
 ) -> GlobalRows:
     """The facts of every process's rows, the same on all of them.
 
@@ -65,9 +87,11 @@ def gather_rows(
         completion_ids: their token ids as they were sampled, masked or not.
         gather: joins the lists of all processes in order (accelerate's `gather_object`); left
             out, there is one process.
+        places: the order of the rows and where they are; left out, it is TRL's: as many rows on
+            every process, one process after another.
 
     Raises:
-        ValueError: processes with unequal numbers of rows.
+        ValueError: processes with unequal numbers of rows, where no places are given.
     """
     prompt_lengths = output["prompt_mask"].sum(dim=1).cpu().numpy()
     told = gather(
@@ -82,17 +106,22 @@ def gather_rows(
     )
     advantages, ids, loss_tokens, lengths = zip(*told, strict=True)
     counts = [len(rows) for rows in ids]
-    if len(set(counts)) > 1:
+    if places is None and len(set(counts)) > 1:
         raise ValueError(
             f"processes with {counts} rows: TRL and FastRL need as many on every process; leave "
             "accelerator_config.even_batches on."
         )
+    if places is None:
+        places = RowPlaces.in_order(np.repeat(np.arange(len(counts)), counts))
+    first_S = np.cumsum([0, *counts[:-1]])
+    order_N = first_S[places.home_N] + places.place_N
+    all_ids = [row for rows in ids for row in rows]
     return GlobalRows(
-        advantages_N=np.concatenate(advantages),
-        completion_ids=[row for rows in ids for row in rows],
-        loss_tokens_N=np.concatenate(loss_tokens),
-        lengths_N=np.concatenate(lengths),
-        local=num_rows(output),
+        advantages_N=np.concatenate(advantages)[order_N],
+        completion_ids=[all_ids[row] for row in order_N.tolist()],
+        loss_tokens_N=np.concatenate(loss_tokens)[order_N],
+        lengths_N=np.concatenate(lengths)[order_N],
+        places=places,
     )
 
 

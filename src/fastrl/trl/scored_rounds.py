@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,12 +26,14 @@ Column = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ScoredRound:
-    """N scored rollouts in whole, consecutive groups.
+    """N scored rollouts of all processes in whole, consecutive groups.
 
     Attributes:
-        output: the rows, as TRL's `_generate_and_score_completions` returns them; empty where
-            they are only told of.
-        completion_ids: N ragged rows of token ids as they were sampled.
+        output: this process's rows, as TRL's `_generate_and_score_completions` returns them; empty
+            where there are none, or they are only told of.
+        completion_ids: this process's rows of token ids as they were sampled.
+        rank: this process.
+        home_N: (N,) the process that holds each row; it holds its rows in their order.
         rewards_NF: (N, F) a column per reward function; NaN where it did not apply.
         advantages_N: (N,) advantages, of the full groups.
         pictures_N: the pictures of each row's prompt.
@@ -39,13 +42,15 @@ class ScoredRound:
 
     output: dict[str, Any]
     completion_ids: list[npt.NDArray[np.int64]]
+    rank: int
+    home_N: npt.NDArray[np.int64]
     rewards_NF: torch.Tensor
     advantages_N: npt.NDArray[np.float64]
     pictures_N: list[tuple[Any, ...]]
     columns: dict[Column, list[Any]]
 
     def __len__(self) -> int:
-        return len(self.completion_ids)
+        return len(self.advantages_N)
 
     def without_output(self) -> ScoredRound:
         """What there is to tell of the rows, without their tensors."""
@@ -54,9 +59,14 @@ class ScoredRound:
     def select(self, rows_K: npt.NDArray[np.int64]) -> ScoredRound:
         """These rows alone, in this order."""
         rows = rows_K.tolist()
+        is_mine_N = self.home_N == self.rank
+        place_N = np.cumsum(is_mine_N) - 1
+        mine = place_N[rows_K[is_mine_N[rows_K]]]
         return ScoredRound(
-            output=select_rows(self.output, rows_K) if self.output else {},
-            completion_ids=[self.completion_ids[row] for row in rows],
+            output=select_rows(self.output, mine) if self.output and len(mine) else {},
+            completion_ids=[self.completion_ids[row] for row in mine.tolist()],
+            rank=self.rank,
+            home_N=self.home_N[rows_K],
             rewards_NF=self.rewards_NF[torch.as_tensor(rows_K, device=self.rewards_NF.device)],
             advantages_N=self.advantages_N[rows_K],
             pictures_N=[self.pictures_N[row] for row in rows],
@@ -73,12 +83,13 @@ def join_rounds(rounds: Sequence[ScoredRound], pad_token_id: int) -> ScoredRound
     A column that a round lacks (a reward function may note one now and then) is None in its rows.
     `num_items_in_batch` and other values that belong to no row are those of the first round.
     """
+    outputs = [each.output for each in rounds if each.output]
     names = dict.fromkeys(name for each in rounds for name in each.columns)
     return ScoredRound(
-        output=merge_rows([each.output for each in rounds], pad_token_id)
-        if all(each.output for each in rounds)
-        else {},
+        output=merge_rows(outputs, pad_token_id) if outputs else {},
         completion_ids=[ids for each in rounds for ids in each.completion_ids],
+        rank=rounds[0].rank,
+        home_N=np.concatenate([each.home_N for each in rounds]),
         rewards_NF=torch.cat([each.rewards_NF for each in rounds]),
         advantages_N=np.concatenate([each.advantages_N for each in rounds]),
         pictures_N=[pictures for each in rounds for pictures in each.pictures_N],
@@ -121,6 +132,17 @@ def rows_of(groups: npt.NDArray[np.int64], num_generations: int) -> npt.NDArray[
         groups[:, None] * num_generations + np.arange(num_generations)
     ).ravel()
     return rows
+
+
+def shareable_groups(count: int, num_generations: int, ranks: int) -> int:
+    """The most groups up to `count` whose rows every process has as many of.
+
+    TRL gathers rows without telling who has how many. Where the rollouts of a group are a multiple
+    of the processes, it is `count`; else up to a few short of it, never more: so that a round
+    cannot bring more groups than fit.
+    """
+    least = ranks // math.gcd(ranks, num_generations)
+    return count - count % least
 
 
 def with_discarded(selection: Selection, num_rows: int, num_generations: int) -> Selection:

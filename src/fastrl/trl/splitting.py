@@ -53,10 +53,10 @@ def split_kept_rows(
     """
     keep, device = selection.keep, output["completion_ids"].device
     lengths_K, tokens_K = rows.lengths_N[keep], rows.loss_tokens_N[keep]
-    home_K = keep // rows.local
+    home_K = rows.places.home_N[keep]
     windows = deal_windows(lengths_K, plan.windows, rng)
     rank_K = deal_ranks(windows, lengths_K, home_K, plan.ranks)
-    pool = _exchange(output, keep, home_K, rank_K, plan)
+    pool = _exchange(output, rows, keep, home_K, rank_K, plan)
     full = BatchTotals(len(rows), float(rows.loss_tokens_N.sum()))
     micro_batches: list[dict[str, Any]] = []
     for rows_W in windows:
@@ -94,20 +94,21 @@ def split_kept_rows(
 
 def _exchange(
     output: dict[str, Any],
+    rows: GlobalRows,
     keep: npt.NDArray[np.int64],
     home_K: npt.NDArray[np.int64],
     rank_K: npt.NDArray[np.int64],
     plan: SplitPlan,
 ) -> _Pool:
     """Send away what other processes update on, and take in what this one does."""
-    first = plan.rank * int(output["completion_ids"].shape[0])
+    place_N = rows.places.place_N
     device = output["completion_ids"].device
     stays = keep[(home_K == plan.rank) & (rank_K == plan.rank)]
     numbers: list[int] = stays.tolist()
-    batches = [select_rows(output, stays - first)] if len(stays) else []
+    batches = [select_rows(output, place_N[stays])] if len(stays) else []
     for move in moves_between(keep, home_K, rank_K):
         if move.source == plan.rank:
-            send_batch(trim_padding(select_rows(output, move.rows_M - first)), move.target)
+            send_batch(trim_padding(select_rows(output, place_N[move.rows_M])), move.target)
         elif move.target == plan.rank:
             batches.append(receive_batch(move.source, device))
             numbers += move.rows_M.tolist()

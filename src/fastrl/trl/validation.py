@@ -97,6 +97,11 @@ def _launch_problems(trainer: GRPOTrainer) -> list[str]:
         )
     windows = max(1, args.steps_per_generation // args.gradient_accumulation_steps)
     groups = args.generation_batch_size // args.num_generations
+    if trainer.is_deepspeed_enabled and args.dynamic_sampling:
+        problems.append(
+            "deepspeed with dynamic_sampling: a batch may be left without rows, and its engine "
+            "cannot skip an update; set dynamic_sampling=False, or use DDP or FSDP"
+        )
     if trainer.is_deepspeed_enabled and (args.drop_uninformative or groups < windows):
         problems.append(
             f"deepspeed with drop_uninformative = {args.drop_uninformative} and {groups} prompts "
@@ -173,11 +178,6 @@ def _adaptive_rollouts_problems(args: Any, train_dataset: Any) -> list[str]:
 def _dynamic_sampling_problems(args: Any) -> list[str]:
     """A group's advantages must come from that group alone: it may meet groups of other rounds."""
     problems = []
-    if args.world_size > 1:
-        problems.append(
-            f"dynamic_sampling on {args.world_size} processes: this version does it on one; launch "
-            "one, or set dynamic_sampling=False"
-        )
     if args.scale_rewards == "batch":
         problems.append(
             "scale_rewards = 'batch' with dynamic_sampling: the batch comes together in rounds, "
