@@ -1,14 +1,16 @@
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fastrl.cli import ALL_RULES, app
+from fastrl.runs.compare import said_fields, show_report
 from fastrl.runs.comparison import Comparison, arms_of
-from fastrl.runs.comparison_table import comparison_rows, ratio_with_interval, share_with_spread
-from fastrl.runs.recipe import RecipeError
+from fastrl.runs.recipe import RecipeError, build_arguments
 from fastrl.trl.config import PRUNE_RULES
 
 
@@ -17,16 +19,25 @@ def finish(folder: Path, arm: str, seed: int, **values: Any) -> None:
     path.mkdir(parents=True)
     summary = {
         "after": {"sampled": 0.9, "greedy": 1.0, "in_format": 0.8},
-        "seconds": 100.0,
-        "seconds_per_phase": {"generate": 20.0, "update": 60.0},
         "generated": 800.0,
         "kept": 200.0,
-        "num_generations": [8.0, 6.0],
         "finished": "now",
         **values,
     }
+    line = {
+        "step": 4,
+        "seconds": summary.get("seconds", 100.0),
+        "fastrl/generated": summary["generated"],
+        "fastrl/kept": summary["kept"],
+        "fastrl/kept_per_prompt": 2.0,
+        "fastrl/num_generations": 7.0,
+        "fastrl/groups_without_contrast": 0.5,
+        "fastrl/time/update": 60.0,
+    }
+    (path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     (path / "summary.json").write_text(json.dumps(summary))
-    (path / "config.yaml").write_text("recipe: x\n")
+    rule = arm.partition("-")[0]
+    (path / "config.yaml").write_text(f"recipe: x\nprune_rule: {rule}\nnum_generations: 8\n")
 
 
 def test_the_command_line_knows_every_rule() -> None:
@@ -95,33 +106,25 @@ def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
     told: list[tuple[int, int, str, bool]] = []
     comparison.execute(lambda *values: told.append(values))
     assert told == [(1, 1, "none-seed1", True)]
-    assert comparison.summaries()["none"][1]["kept"] == 200.0
 
 
-def test_the_table_has_the_right_cells(tmp_path: Path) -> None:
+def test_a_comparison_ends_with_the_report(tmp_path: Path) -> None:
     for seed, seconds, right in ((1, 200.0, 0.90), (2, 220.0, 0.94)):
         finish(tmp_path, "none", seed, seconds=seconds, kept=800.0)
         after = {"sampled": right, "greedy": 1.0, "in_format": 0.8}
         finish(tmp_path, "differential", seed, seconds=seconds / 2, after=after)
-    arms = tuple(arm for arm in arms_of(["differential", "none"], 8, 64))
-    comparison = Comparison("toy_geometry", arms, (1, 2), tmp_path)
-    header, *rows = comparison_rows(comparison.summaries())
-    assert [row[0] for row in rows] == ["differential", "none"]
-    cells = dict(zip(header, rows[0], strict=True))
-    assert cells["accuracy"] == "92.0% ± 2.8"
-    assert cells["seconds"] == "105"
-    assert cells["faster than plain"] == "2.00x [2.00, 2.00]"
-    assert cells["kept"] == "25%"
-    assert cells["n"] == "7.0"
-    assert cells["updates"] == "60.0"
-
-
-def test_ratios_come_with_an_interval() -> None:
-    assert ratio_with_interval([2.0]) == "2.00x"
-    assert ratio_with_interval([]) == "-"
-    # logs 0 and ln 4: mean ln 2, standard deviation ln 4 / sqrt 2, so half-width 12.71 ln 2.
-    assert ratio_with_interval([1.0, 4.0]).startswith("2.00x [0.00, ")
-    assert share_with_spread([0.5]) == "50.0%"
+    console = Console(width=200, record=True, file=io.StringIO())
+    show_report(console, tmp_path)
+    shown = console.export_text()
+    row = next(line for line in shown.splitlines() if line.startswith("  differential"))
+    assert "92.0% ± 2.8" in row
+    assert "25.0%" in row
+    assert "2.00x [2.00, 2.00]" in shown
+    assert "60.0 (100%)" in shown
+    assert "Settings" not in shown
+    page = (tmp_path / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "| differential | 105.0 | 2.00x [2.00, 2.00] |" in (tmp_path / "report.md").read_text()
 
 
 def test_dry_run_lists_the_runs(tmp_path: Path) -> None:
@@ -148,10 +151,49 @@ def test_words_that_arms_set_are_refused() -> None:
     assert "--weighting, --seed: set by the arms" in result.stderr
 
 
+def claim(folder: Path, recipe: str = "toy_geometry", **fields: Any) -> None:
+    Comparison(recipe, arms_of(["none"], 2, 8), (1,), folder, fields=fields).claim_folder()
+
+
 def test_a_folder_belongs_to_one_comparison(tmp_path: Path) -> None:
     finish(tmp_path, "none", 1)
-    arms = arms_of(["none"], 2, 8)
-    Comparison("toy_geometry", arms, (1,), tmp_path, ("--max_steps", "4")).claim_folder()
-    other = Comparison("toy_geometry", arms, (1,), tmp_path, ("--max_steps", "8"))
-    with pytest.raises(RecipeError, match="compares toy_geometry --max_steps 4"):
-        other.execute(lambda *values: None)
+    claim(tmp_path, max_steps=4, learning_rate=1e-3, model_init_kwargs=(1, 2))
+    claim(tmp_path, max_steps=4, learning_rate=1e-3, model_init_kwargs=(1, 2))
+    expected = (
+        "compares something else: the recipe is other, its runs have toy_geometry; "
+        "learning_rate = 0.002, its runs have 0.001; max_steps = None, its runs have 4; "
+        r"model_init_kwargs = None, its runs have \[1, 2\]\. Choose another"
+    )
+    with pytest.raises(RecipeError, match=expected):
+        claim(tmp_path, "other", learning_rate=2e-3)
+    (tmp_path / "comparison.json").write_text('{"recipe": "toy_geometry", "words": []}')
+    with pytest.raises(RecipeError, match="earlier version"):
+        claim(tmp_path)
+
+
+def test_a_changed_recipe_is_refused_with_the_field(tmp_path: Path) -> None:
+    recipe, folder = tmp_path / "mine.yaml", tmp_path / "runs"
+    fixed = "model: toy\ndataset: toy\nper_device_train_batch_size: 8\nuse_cpu: true\nbf16: false\n"
+    finish(folder, "none", 1)
+    (folder / "none-seed1" / "summary.json").write_text('{"finished": "now"}')
+    words = ["compare", str(recipe), "--rules", "none", "--only", "none", "--seeds", "1"]
+    words += ["--num_generations", "2", "--output_dir", str(folder), "--max_steps", "4"]
+    recipe.write_text(fixed + "learning_rate: 1.0e-3\n")
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    assert (folder / "report.html").exists()
+    recipe.write_text(fixed + "learning_rate: 2.0e-3\n")
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert "learning_rate = 0.002, its runs have 0.001. Choose another" in result.stderr
+
+
+def test_fields_are_told_as_they_were_understood(tmp_path: Path) -> None:
+    content = {"learning_rate": "1e-3", "train_pictures": 8, "max_steps": 2, "bf16": False}
+    run, config = build_arguments({**content, "use_cpu": True}, {"max_steps": "4"}, str(tmp_path))
+    assert said_fields(run, config, {*content, "output_dir"}) == {
+        "bf16": False,
+        "learning_rate": 0.001,
+        "max_steps": 4,
+        "train_pictures": 8,
+    }

@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
 from fastrl.report.arms import Interval
 
 NONE = "-"
@@ -47,6 +51,16 @@ def ratio(value: Interval | None) -> str:
     if value.low is None or value.high is None:
         return f"{value.mean:.2f}x (one seed)"
     return f"{value.mean:.2f}x [{value.low:.2f}, {value.high:.2f}]"
+
+
+def terminal(table: Table) -> RichTable:
+    """A table for a terminal, without its note."""
+    drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
+    for number, name in enumerate(table.header):
+        drawn.add_column(Text(name), justify="left" if number < table.num_text else "right")
+    for row in table.rows:
+        drawn.add_row(*(Text(cell) for cell in row))  # as text: [1, 2] is no style
+    return drawn
 
 
 def markdown(table: Table) -> str:

@@ -30,12 +30,14 @@ class Report:
 
     Attributes:
         html: the page.
-        markdown: the tables.
+        markdown: the tables, as Markdown.
+        tables: the same, as cells.
         figures: the charts, each also a picture of its own.
     """
 
     html: str
     markdown: str
+    tables: tuple[Table, ...]
     figures: tuple[Figure, ...]
 
 
@@ -71,6 +73,7 @@ def build_report(
     return Report(
         html=_page(title, summary_tiles(arms, goal), arms, tables, figures, sample, notes),
         markdown="\n".join(text).replace("\n\n\n", "\n\n"),
+        tables=tuple(tables),
         figures=tuple(figures),
     )
 

@@ -15,6 +15,7 @@ import yaml
 from fastrl.report.phases import metric_lines, sum_phases
 from fastrl.report.scores import Scoring, read_scores
 
+PLAIN = "none"  # the rule that prunes nothing
 ARM_AND_SEED = re.compile(r"(?P<arm>.+)-seed(?P<seed>\d+)")
 
 
@@ -101,7 +102,7 @@ class Run:
     @property
     def is_plain(self) -> bool:
         """Whether nothing is pruned."""
-        return self.config.get("prune_rule") == "none"
+        return self.config.get("prune_rule") == PLAIN
 
     @property
     def is_finished(self) -> bool:

@@ -18,7 +18,7 @@ from fastrl.report.arms import (
 )
 from fastrl.report.cells import NONE, Table, number, plain_text, ratio, with_spread
 from fastrl.report.phases import PHASES
-from fastrl.report.run_folders import Run
+from fastrl.report.run_folders import PLAIN, Run
 from fastrl.report.targets import Target, has_scores, seconds_to, time_to_target
 
 PHASE_TITLES = {
@@ -275,7 +275,7 @@ def rule_name(arm: Arm) -> str:
     """An arm's rule in a few words."""
     config = arm.runs[0].config
     rule = str(config.get("prune_rule", "unknown"))
-    if rule == "none":
+    if rule == PLAIN:
         return f"plain, n = {arm.num_generations}"
     if rule == "differential":
         rule += f" {config.get('similarity_threshold')}"

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from fastrl.report.cells import terminal
+from fastrl.report.page import build_report
+from fastrl.runs.arguments import RunArguments
 from fastrl.runs.comparison import SET_BY_ARMS, Comparison, arms_of
-from fastrl.runs.comparison_table import comparison_markdown, comparison_table
 from fastrl.runs.folder import write_whole
 from fastrl.runs.recipe import RecipeError, build_arguments, load_recipe, parse_overrides
+
+# Tables that are too wide or too long for a terminal; the page has them.
+LEFT_TO_THE_PAGE = ("Seeds", "Settings", "Versions")
 
 
 def compare_recipe(
@@ -41,7 +48,7 @@ def compare_recipe(
         raise RecipeError(f"{', '.join(taken)}: set by the arms and seeds of a comparison.")
     overrides = {**given, "num_generations": str(num_generations)}
     folder = folder or Path("runs") / f"compare-{name}"
-    _, config = build_arguments(content, overrides, str(folder))
+    given_run, config = build_arguments(content, overrides, str(folder))
     arms = arms_of(rules, num_generations, config.per_device_train_batch_size)
     unknown = set(only) - {arm.name for arm in arms}
     if unknown:
@@ -57,6 +64,7 @@ def compare_recipe(
         seeds=tuple(range(1, seeds + 1)),
         folder=folder,
         extra=("--num_generations", str(num_generations), *words),
+        fields=said_fields(given_run, config, {*content, *overrides} - set(SET_BY_ARMS)),
     )
     if dry_run:
         for _, _, run in comparison.runs():
@@ -68,10 +76,30 @@ def compare_recipe(
         console.rule(f"{number}/{total}  {run}{'  (finished before)' if finished else ''}")
 
     comparison.execute(tell)
-    summaries = comparison.summaries()
-    console.print(comparison_table(summaries))
-    write_whole(
-        lambda text, path: path.write_text(text + "\n"),
-        comparison_markdown(summaries),
-        folder / "comparison.md",
-    )
+    show_report(console, folder)
+
+
+def show_report(console: Console, folder: Path) -> None:
+    """Write `report.html` and `report.md` into a comparison's folder, and show the main tables."""
+    report = build_report([folder])
+    for table in report.tables:
+        if not table.title.startswith(LEFT_TO_THE_PAGE):
+            console.print(terminal(table))
+    for name, text in (("report.html", report.html), ("report.md", report.markdown)):
+        write_whole(_write_text, text, folder / name)
+    console.print(f"Everything is in {(folder / 'report.html').resolve()}", soft_wrap=True)
+
+
+def _write_text(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def said_fields(run: RunArguments, config: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Values of the fields that a recipe and its overrides name, as they were understood.
+
+    Args:
+        run, config: built from them.
+        names: of the fields; where the runs lie is none of the work.
+    """
+    known = {**json.loads(config.to_json_string()), **vars(run)}
+    return {name: known[name] for name in sorted(names) if name != "output_dir"}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastrl.runs.folder import RunFolder
+from fastrl.report.run_folders import PLAIN
+from fastrl.runs.folder import RunFolder, write_whole
 from fastrl.runs.recipe import RecipeError
 from fastrl.trl.config import PRUNE_RULES
 
-PLAIN, DIFFERENTIAL = "none", "differential"
+DIFFERENTIAL = "differential"
 FEWER_ROLLOUTS = (4, 2)
 # Rules that keep a share of each group: compared at the share that the differential rule kept.
 SHARED_FRACTION = ("top_advantage", "max_variance", "random")
@@ -51,6 +52,7 @@ class Comparison:
         seeds: each is run for all arms before the next.
         folder: holds a run folder per arm and seed.
         extra: further words for `fastrl train`.
+        fields: what recipe and words set, resolved: a folder belongs to one such work.
     """
 
     recipe: str
@@ -58,6 +60,7 @@ class Comparison:
     seeds: tuple[int, ...]
     folder: Path
     extra: tuple[str, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
 
     def runs(self) -> Iterator[tuple[Arm, int, RunFolder]]:
         """Every run, interleaved by seed so that a drift of the machine hits all arms alike."""
@@ -91,19 +94,32 @@ class Comparison:
         """Write what is compared into the folder, or check that it is what stands there.
 
         Raises:
-            RecipeError: the folder holds a comparison of something else.
+            RecipeError: the folder holds a comparison of something else; names every field.
         """
         path = self.folder / "comparison.json"
-        work = {"recipe": self.recipe, "words": list(self.extra)}
+        work = {"recipe": self.recipe, "fields": json.loads(json.dumps(dict(self.fields)))}
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(work) + "\n")
+            write_whole(_write_json, work, path)
             return
         found = json.loads(path.read_text())
-        if found != work:
+        if "fields" not in found:
             raise RecipeError(
-                f"{self.folder} compares {found['recipe']} {' '.join(found['words'])}; choose "
-                "another --output_dir, or give the same recipe and words."
+                f"{path} was written by an earlier version, which did not note the recipe's "
+                "fields. Choose another --output_dir; or, if the recipe is what it was then, "
+                "remove the file."
+            )
+        problems = [
+            f"{name} = {work['fields'].get(name)!r}, its runs have {found['fields'].get(name)!r}"
+            for name in sorted({*work["fields"], *found["fields"]})
+            if work["fields"].get(name) != found["fields"].get(name)
+        ]
+        if found["recipe"] != self.recipe:
+            problems.insert(0, f"the recipe is {self.recipe}, its runs have {found['recipe']}")
+        if problems:
+            raise RecipeError(
+                f"{self.folder} compares something else: {'; '.join(problems)}. Choose another "
+                "--output_dir, or give the same recipe and words."
             )
 
     def execute(self, on_run: Callable[[int, int, str, bool], None]) -> None:
@@ -123,15 +139,6 @@ class Comparison:
             on_run(number, len(everything), run.path.name, finished)
             if not finished:
                 subprocess.run(self.command(arm, seed, run), check=True)
-
-    def summaries(self) -> dict[str, dict[int, dict[str, Any]]]:
-        """Summaries of finished runs: arm, then seed."""
-        found: dict[str, dict[int, dict[str, Any]]] = {arm.name: {} for arm in self.arms}
-        for arm, seed, run in self.runs():
-            summary = run.read_summary()
-            if "finished" in summary:
-                found[arm.name][seed] = summary
-        return found
 
 
 def arms_of(rules: Sequence[str], num_generations: int, batch_size: int) -> tuple[Arm, ...]:
@@ -184,3 +191,7 @@ def _fewer(count: int, num_generations: int, batch_size: int) -> dict[str, Any]:
         "num_generations": count,
         "per_device_train_batch_size": batch_size * count // num_generations,
     }
+
+
+def _write_json(content: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n")
