@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from report_files import write_lines
+from report_runs import rollout, write_rollouts
 
 from fastrl.report.formats import ReadOptions
 from fastrl.report.logged import LoggedRollouts
 from fastrl.report.reading import read_logs
+from fastrl.report.rows import read_rows
 from fastrl.report.tokens import tokenise
 
 pa = pytest.importorskip("pyarrow")
@@ -137,6 +139,15 @@ def test_our_own_rollouts(tmp_path: Path) -> None:
     assert logged.formats == ("FastRL rollouts",)
     assert logged.sizes_G.tolist() == [3, 3]
     assert logged.advantages_N.tolist() == [0.25] * 6
+
+
+def test_pictures_of_our_own_rollouts_are_not_read(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    write_rollouts(tmp_path, 0, [rollout(row, picture=b"png") for row in range(4)])
+    (file,) = (tmp_path / "rollouts").iterdir()
+    rows, _ = read_rows(file)
+    assert len(rows) == 4
+    assert "picture" not in rows[0].values
 
 
 def test_generic_rows(tmp_path: Path) -> None:

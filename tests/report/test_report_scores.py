@@ -158,7 +158,7 @@ def test_a_target_that_plain_seldom_reaches_is_told(scored: Path) -> None:
     arms = arms_of(scored)
     table = report_tables(arms, accuracy_target(arms))[1]
     assert table.title == "Time to 75.0% held-out accuracy"
-    assert "none itself reaches it in 1 of 2 seeds: a somewhat lower --target" in table.note
+    assert "Only 1 of 2 seeds of none reach it: a somewhat lower --target" in table.note
 
 
 def test_a_target_is_checked(scored: Path, tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def target_table(arms: Sequence[Arm], target: Target | None) -> Table:
         ways = time_to_target(plain, plain, target.accuracy)
         if 0 < len(ways.seconds) < ways.num_runs:
             note += (
-                f" {plain.name} itself reaches it in {len(ways.seconds)} of {ways.num_runs} seeds: "
-                "a somewhat lower --target compares more of them."
+                f" Only {len(ways.seconds)} of {ways.num_runs} seeds of {plain.name} reach it: a "
+                "somewhat lower --target compares more of them."
             )
     title = f"Time to {target.accuracy:.1%} held-out accuracy"
     return Table(title, tuple(header), tuple(rows), note)

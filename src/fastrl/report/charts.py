@@ -163,7 +163,7 @@ def dot_chart(title: str, dots: Sequence[Dot], axis: str, limit_name: str = "") 
     Args:
         title: of the picture.
         dots: the rows.
-        axis: label of the values, which start at 0.
+        axis: label of the values, which are ratios: the axis starts at 0, and 1 is marked.
         limit_name: what the limit is; empty without one.
     """
     if not dots:
@@ -183,6 +183,7 @@ def dot_chart(title: str, dots: Sequence[Dot], axis: str, limit_name: str = "") 
         if tick <= end:
             parts.append(f'<path class="grid" d="M{px(tick):.1f} {top - 4}V{bottom}"/>')
             parts.append(_text(px(tick), bottom + 16, _number(tick), "middle"))
+    parts.append(f'<path class="one" d="M{px(1.0):.1f} {top - 4}V{bottom}"/>')
     for number, dot in enumerate(dots):
         y, colour = top + row * number + 22, dot.colour % NUM_COLOURS
         told = f"{_short(dot.label)}  {dot.value:.2f}x"
