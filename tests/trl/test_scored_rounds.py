@@ -142,10 +142,18 @@ def test_a_column_that_a_round_lacks_is_empty_there() -> None:
     assert joined.columns["extra", "note"] == [None, "a", "b"]
 
 
-def test_what_is_only_told_of_has_no_tensors() -> None:
-    told = scored([[0.0]] * 4).without_output().select(np.array([3]))
-    assert join_rounds([told, told], 99).output == {}
-    assert len(join_rounds([told, told], 99)) == 2
+def test_accepted_groups_and_those_that_are_only_told_of() -> None:
+    whole = scored([[float(row)] for row in range(6)])
+    accepted, told = whole.parted(np.array([True, False, True]), 2)
+    assert accepted.rewards_NF.flatten().tolist() == [0.0, 1.0, 4.0, 5.0]
+    assert len(accepted.output["completion_ids"]) == 4
+    assert told.rewards_NF.flatten().tolist() == [2.0, 3.0]
+    assert told.output == {}
+    everything, nothing = whole.parted(np.array([True] * 3), 2)
+    assert (len(everything), len(nothing), nothing.output) == (6, 0, {})
+    joined = join_rounds([told, nothing, told], 99)
+    assert (len(joined), joined.output) == (4, {})
+    assert joined.columns["prompt",] == ["3-2", "3-3"] * 2
 
 
 def test_selections_with_discarded_rows() -> None:

@@ -25,7 +25,6 @@ from fastrl.trl.scored_rounds import (
     ScoredRound,
     groups_with_contrast,
     join_rounds,
-    rows_of,
     shareable_groups,
     with_discarded,
     without_any,
@@ -92,24 +91,26 @@ class DynamicSamplingMixin(GeneratingMixin):
             return super()._score_batch(inputs, num_generations)
         ranks = self.accelerator.num_processes
         wanted = ranks * len(inputs) // num_generations
-        rounds = [self._scored_round(inputs)]
-        accepted = [self._accepted_groups(rounds[0], num_generations)]
+        first = self._scored_round(inputs)
+        # Tensors of rejected rows of later rounds are let go at once.
+        parts = [first.parted(self._accepted_groups(first, num_generations), num_generations)]
         asked_for = list(self._deferred_models)
-        missing, ends_seen = wanted - int(accepted[0].sum()), 0
-        while missing and len(rounds) <= self.args.max_resamples:
+        missing, ends_seen = wanted - len(parts[0][0]) // num_generations, 0
+        while missing and len(parts) <= self.args.max_resamples:
             stream = self._further_prompts()
             count = shareable_groups(missing, num_generations, ranks)
             prompts, ends_seen = stream.take(count, ends_seen)
             prompts = prompts[: shareable_groups(len(prompts), num_generations, ranks)]
             if not prompts:
                 break
-            rounds.append(self._further_round(self._own_rows(prompts, num_generations)))
-            accepted.append(self._accepted_groups(rounds[-1], num_generations))
-            missing -= int(accepted[-1].sum())
+            scored = self._further_round(self._own_rows(prompts, num_generations))
+            accepted_G = self._accepted_groups(scored, num_generations)
+            parts.append(scored.parted(accepted_G, num_generations))
+            missing -= int(accepted_G.sum())
         self._deferred_models = asked_for
         if missing:
-            self._tell_shortage(wanted - missing, wanted, len(rounds) - 1)
-        return self._batch_of(rounds, accepted, num_generations)
+            self._tell_shortage(wanted - missing, wanted, len(parts) - 1)
+        return self._batch_of(first, parts, num_generations)
 
     def _own_rows(
         self, prompts: list[dict[str, Any]], num_generations: int
@@ -162,38 +163,37 @@ class DynamicSamplingMixin(GeneratingMixin):
         return groups_with_contrast(scored, num_generations, reward)
 
     def _batch_of(
-        self, rounds: Sequence[ScoredRound], accepted: Sequence[BoolGroups], num_generations: int
+        self,
+        first: ScoredRound,
+        parts: Sequence[tuple[ScoredRound, ScoredRound]],
+        num_generations: int,
     ) -> dict[str, Any]:
         """Make one batch of the accepted groups, as if TRL had generated it in one go."""
-        chosen, rejected = [], []
-        for scored, accepted_G in zip(rounds, accepted, strict=True):
-            if accepted_G.any():
-                chosen.append(scored.select(rows_of(np.flatnonzero(accepted_G), num_generations)))
-            if not accepted_G.all():
-                told = scored.without_output()
-                rejected.append(told.select(rows_of(np.flatnonzero(~accepted_G), num_generations)))
-        if not chosen:
-            # Something has to stand for the batch: the first round, of which nothing is kept.
-            rejected = rejected[1:]
         pad_token_id = self._tokenizer.pad_token_id
-        batch = join_rounds(chosen, pad_token_id) if chosen else rounds[0]
+        batch = join_rounds([accepted for accepted, _ in parts], pad_token_id)
+        rejected = [part for _, part in parts]
+        num_accepted = len(batch)
+        if not num_accepted:
+            # Something has to stand for the batch: the first round, of which nothing is kept.
+            batch, rejected = first, rejected[1:]
+        discarded = join_rounds(rejected, pad_token_id) if rejected else None
         self._resampling = Resampling(
-            rounds=len(rounds) - 1,
+            rounds=len(parts) - 1,
             num_generations=num_generations,
-            generated=sum(len(each) for each in rounds),
-            groups_wanted=len(accepted[0]),
-            groups_accepted=sum(int(accepted_G.sum()) for accepted_G in accepted),
-            first_without_contrast=float(1 - accepted[0].mean()),
-            first_reward=float(np.nanmean(self._summed_rewards(rounds[0]))),
-            discarded=join_rounds(rejected, pad_token_id) if rejected else None,
+            generated=sum(len(accepted) + len(rejected) for accepted, rejected in parts),
+            groups_wanted=len(first) // num_generations,
+            groups_accepted=num_accepted // num_generations,
+            first_without_contrast=len(parts[0][1]) / len(first),
+            first_reward=float(np.nanmean(self._summed_rewards(first))),
+            discarded=discarded if discarded is not None and len(discarded) else None,
         )
         self._places = RowPlaces.in_order(batch.home_N)
         output, self._completion_ids = batch.output, batch.completion_ids
         items = loss_mask(output).sum() if output else torch.zeros((), dtype=torch.long)
         if not output:
             # No accepted row is here: something has to stand for a row that nobody refers to.
-            output = select_rows(rounds[0].output, np.array([0]))
-            self._completion_ids = rounds[0].completion_ids[:1]
+            output = select_rows(first.output, np.array([0]))
+            self._completion_ids = first.completion_ids[:1]
         self._rewards_per_func = batch.rewards_NF
         self._pictures_N = batch.pictures_N
         self._restore_logged(batch)

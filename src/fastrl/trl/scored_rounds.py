@@ -52,10 +52,6 @@ class ScoredRound:
     def __len__(self) -> int:
         return len(self.advantages_N)
 
-    def without_output(self) -> ScoredRound:
-        """What there is to tell of the rows, without their tensors."""
-        return replace(self, output={})
-
     def select(self, rows_K: npt.NDArray[np.int64]) -> ScoredRound:
         """These rows alone, in this order."""
         rows = rows_K.tolist()
@@ -74,6 +70,16 @@ class ScoredRound:
                 name: [values[row] for row in rows] if values else []
                 for name, values in self.columns.items()
             },
+        )
+
+    def parted(
+        self, accepted_G: npt.NDArray[np.bool_], num_generations: int
+    ) -> tuple[ScoredRound, ScoredRound]:
+        """The rows of the accepted groups; and of the others what there is to tell, no tensors."""
+        told = replace(self, output={})
+        return (
+            self.select(rows_of(np.flatnonzero(accepted_G), num_generations)),
+            told.select(rows_of(np.flatnonzero(~accepted_G), num_generations)),
         )
 
 
