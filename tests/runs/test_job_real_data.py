@@ -2,13 +2,16 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from PIL import Image, ImageDraw
+from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fastrl.cli import app
@@ -128,6 +131,26 @@ def test_a_dry_run_prints_yaml_alone(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*words, "--output_dir", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     assert yaml.safe_load(result.stdout)["dataset"] == str(folder)
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    words = ["--dataset", str(mixed_folder(tmp_path / "mine")), "--skip_broken"]
+    words += ["--per_device_train_batch_size", "4", "--max_steps", "4", "--learning_rate", "1e-3"]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train(whole, *words)
+    shutil.copytree(whole, stopped)
+    # As it was when the second generation batch began.
+    shutil.rmtree(stopped / "checkpoint-4")
+    shutil.rmtree(stopped / "model")
+    (stopped / "summary.json").unlink()
+    _, _, lines = train(stopped, *words, "--resume")
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    expected = load_file(whole / "model" / "model.safetensors")
+    start = load_file(whole / "checkpoint-2" / "model.safetensors")
+    found = load_file(stopped / "model" / "model.safetensors")
+    assert any(not torch.equal(tensor, start[name]) for name, tensor in expected.items())
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, found[name]), name
 
 
 @pytest.mark.skipif(not OVERLAY.exists(), reason=f"{OVERLAY} is absent: shared data not mounted")

@@ -104,3 +104,11 @@ def test_pictures_for_a_text_model_are_refused(processor: Any, folder: str) -> N
     run = RunArguments(dataset=folder, skip_broken=True, model="a-text-model")
     with pytest.raises(ValueError, match=r"a-text-model.*reads text alone"):
         training_data(run, processor.tokenizer, 0, dataset_resizes=True)
+
+
+def test_what_grading_needs_is_asked_for(
+    processor: Any, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrl.runs.data.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'fastrl-grpo\[geometry\]'"):
+        training_data(RunArguments(dataset=folder), processor, 0, dataset_resizes=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 from datasets import Dataset
@@ -53,6 +54,11 @@ def training_data(
     if run.dataset == TOY:
         train = toy_dataset(run.train_pictures, seed=seed)
         return TrainingData(train, (accuracy_reward, format_reward), None, {"name": TOY})
+    if find_spec("math_verify") is None:
+        raise ValueError(
+            f"dataset = {run.dataset!r}: grading its answers needs math-verify: "
+            "pip install 'fastrl-grpo[geometry]'."
+        )
     limits = (run.min_pixels, run.max_pixels) if dataset_resizes else (None, None)
     prompting = (run.format_instruction, run.system_prompt, *limits)
 
