@@ -85,7 +85,7 @@ def test_rewards_weights_held_out_rows_and_facts(processor: Any, folder: str) ->
     assert form(completions=said) == [0.25, 0.0]
     assert data.train[1]["prompt"] == [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "What is 2 + 2?\n\nBox it."},
+        {"role": "user", "content": "What is 2 + 2?\nBox it."},
     ]
     assert data.held_out is not None
     assert len(data.held_out) == 1

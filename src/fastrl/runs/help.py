@@ -18,6 +18,7 @@ USAGE = """Usage: fastrl train [RECIPE] [--field value ...] [--dry_run] [--resum
 
 Train a policy from a recipe. RECIPE is a shipped name or a .yaml path (default: {default});
 shipped: {shipped}. Any field below overrides the recipe.
+A recipe may start from another one: `base: geometry3k`, then the fields that differ.
 
   --dry_run   build everything, print the resolved configuration, and stop
   --resume    go on from the last complete checkpoint in --output_dir

@@ -42,7 +42,7 @@ def test_rows_and_training_columns(tmp_path: Path) -> None:
         {"role": "system", "content": "Be brief."},
         {
             "role": "user",
-            "content": [{"type": "image"}, {"type": "text", "text": "Find x. (1)\n\nUse a box."}],
+            "content": [{"type": "image"}, {"type": "text", "text": "Find x. (1)\nUse a box."}],
         },
     ]
     assert row["answer"] == "1"

@@ -24,9 +24,9 @@ def test_placeholders_say_where_pictures_belong() -> None:
     assert parts("Find x.", 1) == [IMAGE, text("Find x.")]
     assert parts("Find x.", 2) == [IMAGE, IMAGE, text("Find x.")]
     assert parts("In <image> and <image>, find x.", 2) == [
-        text("In"),
+        text("In "),
         IMAGE,
-        text("and"),
+        text(" and "),
         IMAGE,
         text(", find x."),
     ]
@@ -44,7 +44,7 @@ def test_the_prompt_holds_system_question_choices_and_instruction() -> None:
     row = GeometryRow("Find x.", "B", choices=("12", "15"))
     assert row.prompt("Use a box.", system_prompt="Be brief.") == [
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "Find x.\n\nA. 12\nB. 15\n\nUse a box."},
+        {"role": "user", "content": "Find x.\n\nA. 12\nB. 15\nUse a box."},
     ]
 
 

@@ -53,8 +53,8 @@ class GeometryRow:
     def question(self, format_instruction: str | None = FORMAT_INSTRUCTION) -> str:
         """The problem, its choices by letter, and how to answer; placeholders still in it."""
         lines = [f"{letter}. {text}" for letter, text in zip(_LETTERS, self.choices, strict=False)]
-        parts = [self.problem.strip(), "\n".join(lines), format_instruction or ""]
-        return "\n\n".join(part for part in parts if part)
+        asked = "\n\n".join(part for part in (self.problem.strip(), "\n".join(lines)) if part)
+        return f"{asked}\n{format_instruction}" if format_instruction else asked
 
     def prompt(
         self,
@@ -76,8 +76,8 @@ class GeometryRow:
             for number, piece in enumerate(pieces):
                 if number:
                     content.append({"type": "image"})
-                if piece.strip():
-                    content.append({"type": "text", "text": piece.strip(" ")})
+                if piece:
+                    content.append({"type": "text", "text": piece})
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         return [*system, {"role": "user", "content": content}]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, Image, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
+from pyarrow.dataset import ParquetFragmentScanOptions
 
 # The published runs' data, by short names.
 KNOWN_DATASETS = {
@@ -126,8 +127,12 @@ def _read_files(files: list[Path]) -> Dataset:
     if kind is None:
         raise DatasetError(f"{files[0]}: expected a .parquet or .jsonl file, or a folder.")
     names = [str(file) for file in files]
+    options: dict[str, Any] = {}
+    if kind == "parquet":
+        # Read ahead, pyarrow holds all of a file that it has read; a file may be gigabytes.
+        options["fragment_scan_options"] = ParquetFragmentScanOptions(pre_buffer=False)
     try:
-        return load_dataset(kind, data_files=names, split="train")
+        return load_dataset(kind, data_files=names, split="train", **options)
     except (DatasetsError, OSError, ValueError) as error:
         reason = error.__cause__ or error
         raise DatasetError(f"{', '.join(names)}: cannot be read ({reason}).") from error
