@@ -1,14 +1,16 @@
 """The report's tables from run folders written by hand: every cell is known."""
 
+import io
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from report_runs import write_comparison, write_run
+from rich.console import Console
 
 from fastrl.report.arms import band, by_arm, ratio_interval, seconds_to_reward
-from fastrl.report.cells import Table, markdown
+from fastrl.report.cells import Table, markdown, terminal
 from fastrl.report.run_folders import find_runs
 from fastrl.report.tables import report_tables
 
@@ -146,3 +148,34 @@ def test_bad_folders_are_named(tmp_path: Path) -> None:
 def test_markdown_escapes_cells() -> None:
     text = markdown(Table("T", ("a", "b"), (("x|y", "<b>\n2"),), "Note."))
     assert text == "## T\n\n| a | b |\n| --- | --: |\n| x\\|y | &lt;b> 2 |\n\nNote.\n"
+
+
+def shown(table: Table, width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), record=True)
+    console.print(terminal(table, width))
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_a_table_lies_on_its_side_where_it_is_too_wide() -> None:
+    table = Table("T", ("arm", "seconds"), (("plain", "1 [2, 3]"), ("pruned", "10")))
+    wide = [line.split() for line in shown(table, 40)]
+    assert wide[2:3] + wide[4:6] == [
+        ["arm", "seconds"],
+        ["plain", "1", "[2,", "3]"],
+        ["pruned", "10"],
+    ]
+    long = Table("T", ("arm", "s", "updates"), (("plain", "1", "2"), ("pruned", "10", "20")))
+    narrow = [line.split() for line in shown(long, 24)]
+    assert narrow[2:3] + narrow[4:6] == [
+        ["arm", "plain", "pruned"],
+        ["s", "1", "10"],
+        ["updates", "2", "20"],
+    ]
+
+
+def test_a_narrow_terminal_cuts_no_digit(tmp_path: Path) -> None:
+    lines = shown(tables_of(write_comparison(tmp_path / "c"))["Result"], 60)
+    words = [line.split() for line in lines]
+    assert ["arm", "none", "differential"] in words
+    assert ["kept", "100.0%", "25.0%"] in words
+    assert "\u2026" not in "".join(lines)

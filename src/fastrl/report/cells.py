@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.table import Table as RichTable
@@ -53,12 +53,26 @@ def ratio(value: Interval | None) -> str:
     return f"{value.mean:.2f}x [{value.low:.2f}, {value.high:.2f}]"
 
 
-def terminal(table: Table) -> RichTable:
-    """A table for a terminal, without its note."""
+def terminal(table: Table, width: int) -> RichTable:
+    """A table for a terminal, without its note; on its side where the terminal is too narrow.
+
+    Args:
+        table: the cells.
+        width: of the terminal, in characters.
+    """
+    lines = [table.header, *table.rows]
+    # A blank on both sides of each column and between columns, and one at either edge.
+    needed = 1 + sum(3 + max(map(len, column)) for column in zip(*lines, strict=True))
+    is_narrow = needed > width
+    if is_narrow:
+        lines = list(zip(*lines, strict=True))
+    num_text = 1 if is_narrow else table.num_text
     drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD)
-    for number, name in enumerate(table.header):
-        drawn.add_column(Text(name), justify="left" if number < table.num_text else "right")
-    for row in table.rows:
+    for number, name in enumerate(lines[0]):
+        justify: Literal["left", "right"] = "left" if number < num_text else "right"
+        # Folded, not cut, where even that is too wide: an ellipsis would hide digits.
+        drawn.add_column(Text(name), justify=justify, overflow="fold")
+    for row in lines[1:]:
         drawn.add_row(*(Text(cell) for cell in row))  # as text: [1, 2] is no style
     return drawn
 

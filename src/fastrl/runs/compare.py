@@ -84,7 +84,7 @@ def show_report(console: Console, folder: Path) -> None:
     report = build_report([folder])
     for table in report.tables:
         if not table.title.startswith(LEFT_TO_THE_PAGE):
-            console.print(terminal(table))
+            console.print(terminal(table, console.width))
     for name, text in (("report.html", report.html), ("report.md", report.markdown)):
         write_whole(_write_text, text, folder / name)
     console.print(f"Everything is in {(folder / 'report.html').resolve()}", soft_wrap=True)
