@@ -38,3 +38,25 @@ def test_a_moved_seam_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = next(f for f in doctor.examine() if f.what == "TRL host")
     assert "GRPOTrainer._calculate_rewards does not exist" in finding.found
     assert "pip install" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("installed", "found", "has_remedy"),
+    [
+        (None, "not installed (only needed with use_vllm=True)", False),
+        ("0.24.0+cu129", "0.24.0+cu129", False),
+        ("0.31.0", "0.31.0", False),
+        ("0.32.0", "0.32.0, which TRL does not support", True),
+        ("0.21.9", "0.21.9, which TRL does not support", True),
+    ],
+)
+def test_the_version_of_vllm(
+    installed: str | None, found: str, has_remedy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = doctor._installed
+    monkeypatch.setattr(
+        doctor, "_installed", lambda name: installed if name == "vllm" else real(name)
+    )
+    finding = next(f for f in doctor.examine() if f.what == "vllm")
+    assert finding.found == found
+    assert finding.remedy == ('pip install "vllm>=0.22.0,<=0.31.0"' if has_remedy else "")

@@ -7,6 +7,7 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from types import ModuleType
 
 PACKAGES = (
     "numpy",
@@ -77,7 +78,17 @@ def _trl() -> list[Finding]:
     if moved:
         return [Finding("TRL host", fault, versions.REMEDY) for fault in moved]
     seams = len(versions.TRAINER_SEAMS) + len(versions.UTILITY_SEAMS)
-    return [Finding("TRL host", f"all {seams} seams in place")]
+    return [Finding("TRL host", f"all {seams} seams in place"), _vllm(versions)]
+
+
+def _vllm(versions: ModuleType) -> Finding:
+    installed = _installed("vllm")
+    if installed is None:
+        return Finding("vllm", "not installed (only needed with use_vllm=True)")
+    if versions.is_known_vllm(installed):
+        return Finding("vllm", installed)
+    wanted = f"vllm>={versions.MINIMUM_VLLM},<={versions.MAXIMUM_VLLM}"
+    return Finding("vllm", f"{installed}, which TRL does not support", f'pip install "{wanted}"')
 
 
 def _verl() -> list[Finding]:

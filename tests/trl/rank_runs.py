@@ -14,6 +14,8 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
+import pytest
+import stand_in_engine
 import torch
 from accelerate.state import AcceleratorState
 from tiny_runs import make_trainer, weights_of
@@ -21,7 +23,7 @@ from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from fastrl.trl import FastGRPOTrainer
-from fastrl.trl.splitting import SHARE_KEY
+from fastrl.trl.weighting import SHARE_KEY
 
 PATIENCE = 240  # seconds that a job may take on a busy machine
 
@@ -134,6 +136,13 @@ def plain_and_none(model: str, out: str, **given: Any) -> dict[str, Any]:
     fast.rollout_observers.append(records.append)
     fast.train()
     return {"plain": weights_of(plain), "fast": weights_of(fast), "records": records}
+
+
+def with_engine(model: str, out: str, **given: Any) -> dict[str, Any]:
+    """A run with the stand-in for vLLM."""
+    with pytest.MonkeyPatch.context() as patches:
+        stand_in_engine.install(patches, model, unscored_every=7)
+        return sampled(model, out, **given)
 
 
 def sampled(model: str, out: str, **given: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from test_batch import text_batch
 from fastrl.core import DifferentialPruning, Rollouts, Selection, prune
 from fastrl.trl.planning import SplitPlan
 from fastrl.trl.ranks import gather_rows
-from fastrl.trl.splitting import SHARE_KEY, split_kept_rows
+from fastrl.trl.splitting import split_kept_rows
+from fastrl.trl.weighting import SHARE_KEY
 
 
 def selected(advantages: list[float], weighting: Any = "kept", **settings: Any) -> Selection:

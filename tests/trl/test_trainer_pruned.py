@@ -19,7 +19,7 @@ from tiny_runs import (
 from trl import GRPOTrainer
 
 from fastrl.trl import FastGRPOTrainer, GenerationRecord
-from fastrl.trl.splitting import SHARE_KEY
+from fastrl.trl.weighting import SHARE_KEY
 
 
 def count_forwards(patches: pytest.MonkeyPatch) -> dict[str, int]:

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer, GenerationRecord
-from fastrl.trl.splitting import SHARE_KEY
+from fastrl.trl.weighting import SHARE_KEY
 
 
 def test_lora_reference_is_the_policy_without_its_adapter(

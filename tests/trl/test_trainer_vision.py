@@ -16,7 +16,7 @@ from tiny_runs import (
 )
 from trl import GRPOTrainer
 
-from fastrl.trl.splitting import SHARE_KEY
+from fastrl.trl.weighting import SHARE_KEY
 
 
 @pytest.mark.parametrize("pictures", [(1, 0, 2, 0), (0, 0, 0, 1)])

@@ -32,7 +32,6 @@ def test_an_ordinary_run_has_no_problems(out: str) -> None:
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        ({"use_vllm": True}, "use_vllm = True"),
         ({"entropy_coef": 0.1}, "entropy bonus"),
         ({"use_adaptive_entropy": True}, "entropy bonus"),
         ({"weighting": "exact", "top_entropy_quantile": 0.5}, "top_entropy_quantile = 0.5"),
@@ -118,7 +117,6 @@ def test_a_stream_needs_its_epoch_for_adaptive_rollouts(out: str) -> None:
 
 def test_everything_is_listed_at_once(text_model: str, out: str) -> None:
     given: dict[str, Any] = {
-        "use_vllm": True,
         "entropy_coef": 0.1,
         "gradient_accumulation_steps": 3,
         "dataset": stream(),
@@ -126,7 +124,7 @@ def test_everything_is_listed_at_once(text_model: str, out: str) -> None:
     with pytest.raises(ValueError, match="FastRL cannot prune this run") as caught:
         make_trainer(text_model, out, **given)
     message = str(caught.value)
-    for told in ("use_vllm", "entropy_coef", "steps_per_generation", "iterable"):
+    for told in ("entropy_coef", "steps_per_generation", "iterable"):
         assert told in message
 
 

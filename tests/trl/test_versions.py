@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, requires
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ from trl import GRPOTrainer
 
 from fastrl.trl import versions, with_fastrl
 from fastrl.trl.versions import (
+    MAXIMUM_VLLM,
+    MINIMUM_VLLM,
     TRAINER_ATTRIBUTES,
     TRAINER_SEAMS,
     UTILITY_SEAMS,
@@ -95,3 +97,9 @@ def test_without_trl_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(versions, "version", missing)
     with pytest.raises(HostVersionError, match=r"not installed.*pip install"):
         check_trl_version()
+
+
+def test_the_range_of_vllm_is_trls() -> None:
+    (asked,) = (line for line in requires("trl") or [] if line.startswith("vllm"))
+    assert f"<={MAXIMUM_VLLM}" in asked
+    assert f">={MINIMUM_VLLM}" in asked

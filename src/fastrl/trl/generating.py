@@ -51,6 +51,12 @@ class GeneratingMixin(DeferringMixin):
             images = [pictures or [] for pictures in images]
         return prompt_ids, images, multimodal_fields
 
+    def _generate_single_turn(self, prompt_ids: Any, images: Any, *args: Any, **kwargs: Any) -> Any:
+        """TRL's; for vLLM rows without a picture are None: it looks for the first of a list."""
+        if self.use_vllm and images is not None:
+            images = [pictures or None for pictures in images]
+        return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
+
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's, timed."""
         with self._phase("generate"):

@@ -148,27 +148,32 @@ class ResumableMixin(Host):  # type: ignore[misc]
             ValueError: the checkpoint is incomplete, its state malformed, or it was written in
                 the middle of a generation batch.
         """
-        step = checkpoint_step(Path(resume_from_checkpoint))
-        if self._splits and step % self._updates_per_generation:
-            raise ValueError(
-                f"{resume_from_checkpoint}: step {step} lies inside a generation batch "
-                f"({self._updates_per_generation} updates), whose rollouts are gone; resume from "
-                "an earlier checkpoint."
-            )
-        read_state(Path(resume_from_checkpoint))
-        is_whole = isinstance(self.model, PreTrainedModel)  # not an adapter
+        self._read_checkpoint(Path(resume_from_checkpoint))
+        # Neither an adapter nor shards, which FSDP writes and reads under the names in memory.
+        is_whole = isinstance(self.model, PreTrainedModel) and not self.is_fsdp_enabled
         if is_whole and has_renamed_weights(self.model, Path(resume_from_checkpoint)):
             load_renamed_weights(self.model, Path(resume_from_checkpoint))
         else:
             super()._load_from_checkpoint(resume_from_checkpoint, *args, **kwargs)
+
+    def _read_checkpoint(self, folder: Path) -> tuple[int, dict[str, Any] | None]:
+        """The updates made and FastRL's state; refuses what cannot be resumed."""
+        step = checkpoint_step(folder)
+        if self._splits and step % self._updates_per_generation:
+            raise ValueError(
+                f"{folder}: step {step} lies inside a generation batch "
+                f"({self._updates_per_generation} updates), whose rollouts are gone; resume from "
+                "an earlier checkpoint."
+            )
+        return step, read_state(folder)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """TRL's, with FastRL's state: the rollout schedule goes on where it was."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is None:
             return
-        step = checkpoint_step(Path(checkpoint))
-        state = read_state(Path(checkpoint))
+        # Again: DeepSpeed loads its weights another way.
+        step, state = self._read_checkpoint(Path(checkpoint))
         if state is None:
             # A checkpoint of plain TRL has no state of ours: its generations can be counted.
             micro_steps = step * self.args.gradient_accumulation_steps

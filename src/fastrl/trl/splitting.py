@@ -14,10 +14,13 @@ from fastrl.trl.batch import select_rows, trim_padding
 from fastrl.trl.merging import blank_row, merge_rows
 from fastrl.trl.planning import Part, SplitPlan, deal_ranks, deal_windows, plan_window
 from fastrl.trl.ranks import GlobalRows, moves_between, receive_batch, send_batch
-from fastrl.trl.weighting import BatchTotals, MicroBatchShare, items_in_batch, loss_factor
-
-# Under this key a micro-batch carries its MicroBatchShare beside TRL's own inputs.
-SHARE_KEY = "fastrl_share"
+from fastrl.trl.weighting import (
+    SHARE_KEY,
+    BatchTotals,
+    MicroBatchShare,
+    items_in_batch,
+    loss_factor,
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def split_kept_rows(
             weights_R = np.concatenate([selection.weights[part.rows_P], np.zeros(part.blanks)])
             micro[SHARE_KEY] = MicroBatchShare(
                 rows=part.size,
+                blanks=part.blanks,
                 loss_factor=loss_factor(
                     plan.loss_type,
                     plan.weighting,

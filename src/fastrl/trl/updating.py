@@ -10,7 +10,8 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from fastrl.trl.batch import num_rows
 from fastrl.trl.dynamic_sampling import DynamicSamplingMixin
-from fastrl.trl.splitting import SHARE_KEY, split_kept_rows
+from fastrl.trl.splitting import split_kept_rows
+from fastrl.trl.weighting import SHARE_KEY
 
 
 class UpdatingMixin(DynamicSamplingMixin):
@@ -47,9 +48,7 @@ class UpdatingMixin(DynamicSamplingMixin):
         rng = np.random.default_rng((args.seed, step))
         micro_batches = split_kept_rows(output, self._rows, self._selection, self._split_plan, rng)
         with disable_gradient_checkpointing(self.model, args.gradient_checkpointing_kwargs):
-            for micro in micro_batches:
-                if micro[SHARE_KEY].rows:
-                    self._add_deferred_logps(micro)
+            self._add_deferred_logps(micro_batches)
         return micro_batches
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:

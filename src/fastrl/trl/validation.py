@@ -119,11 +119,6 @@ def run_problems(args: Any, train_dataset: Any) -> list[str]:
         train_dataset: as given to the trainer.
     """
     problems: list[str] = []
-    if args.use_vllm:
-        problems.append(
-            "use_vllm = True: this version prunes with transformers generation; set "
-            "use_vllm=False, or prune_rule='none'"
-        )
     if args.loss_type not in KNOWN_LOSSES:
         problems.append(
             f"loss_type = {args.loss_type!r}: its normaliser is not known; use one of "

@@ -10,6 +10,9 @@ from packaging.version import Version
 MINIMUM_TRL = "1.16.0"
 BELOW_TRL = "1.17"
 REMEDY = f'install a version that works: pip install "trl>={MINIMUM_TRL},<{BELOW_TRL}"'
+# What that TRL asks for with use_vllm=True; FastRL itself imports nothing of it.
+MINIMUM_VLLM = "0.22.0"
+MAXIMUM_VLLM = "0.31.0"
 
 # Every method of TRL's GRPOTrainer that the mixin overrides or calls, with the parameters it
 # relies on. The canary test and `fastrl doctor` read the same table.
@@ -17,6 +20,7 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
     "_prepare_inputs": ("generation_batch",),
     "_generate_and_score_completions": ("inputs",),
     "_generate": ("prompts",),
+    "_generate_single_turn": ("prompt_ids", "images"),
     "_tokenize_prompts": ("prompts",),
     "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
     "_get_per_token_logps_and_entropies": (
@@ -51,6 +55,7 @@ TRAINER_ATTRIBUTES = (
     "aux_loss_enabled",
     "beta",
     "is_deepspeed_enabled",
+    "is_fsdp_enabled",
     "loss_type",
     "num_generations",
     "num_iterations",
@@ -58,6 +63,11 @@ TRAINER_ATTRIBUTES = (
     "ref_model",
     "reward_func_names",
     "reward_weights",
+    "use_vllm",
+    "vllm_importance_sampling_clip_max",
+    "vllm_importance_sampling_clip_min",
+    "vllm_importance_sampling_correction",
+    "vllm_importance_sampling_mode",
 )
 UTILITY_SEAMS = {
     "split_pixel_values_by_grid": ("batch",),
@@ -87,6 +97,12 @@ def check_trl_version() -> str:
             f"{REMEDY}"
         )
     return installed
+
+
+def is_known_vllm(installed: str) -> bool:
+    """Whether TRL supports this version of vLLM; a local segment (`+cu129`) does not count."""
+    base = Version(Version(installed).base_version)
+    return Version(MINIMUM_VLLM) <= base <= Version(MAXIMUM_VLLM)
 
 
 def missing_seams(trainer_class: type, utilities: object) -> list[str]:

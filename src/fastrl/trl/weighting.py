@@ -13,6 +13,9 @@ BY_MICRO_BATCH_TOKENS = ("bnpo",)
 BY_BATCH_TOKENS = ("dapo", "cispo", "vespo")
 KNOWN_LOSSES = BY_ROWS + BY_MICRO_BATCH_TOKENS + BY_BATCH_TOKENS
 
+# Under this key a micro-batch carries its MicroBatchShare beside TRL's own inputs.
+SHARE_KEY = "fastrl_share"
+
 
 @dataclass(frozen=True)
 class BatchTotals:
@@ -27,12 +30,14 @@ class MicroBatchShare:
     """What the trainer needs to know of a micro-batch beyond TRL's own inputs.
 
     Attributes:
-        rows: rollouts in it; 0 means that there is nothing to compute.
+        rows: rollouts in it, blank ones included; 0 means that there is nothing to compute.
+        blanks: rows at its end that only fill up.
         loss_factor: multiplies the host's loss.
         weights_R: (R,) factor of each row's gradient, or None where all are 1.
     """
 
     rows: int
+    blanks: int = 0
     loss_factor: float = 1.0
     weights_R: torch.Tensor | None = None
 
