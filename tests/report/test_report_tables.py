@@ -164,12 +164,15 @@ def test_a_table_lies_on_its_side_where_it_is_too_wide() -> None:
         ["plain", "1", "[2,", "3]"],
         ["pruned", "10"],
     ]
-    long = Table("T", ("arm", "s", "updates"), (("plain", "1", "2"), ("pruned", "10", "20")))
-    narrow = [line.split() for line in shown(long, 24)]
-    assert narrow[2:3] + narrow[4:6] == [
-        ["arm", "plain", "pruned"],
-        ["s", "1", "10"],
-        ["updates", "2", "20"],
+    long = Table("T", ("arm", "s", "updates", "kept"), (("plain", "1", "2", "3"),))
+    # Upright it needs 5 + 1 + 7 + 4 characters, 3 more a column and 1: 30.
+    assert shown(long, 30)[2].split() == ["arm", "s", "updates", "kept"]
+    narrow = [line.split() for line in shown(long, 29)]
+    assert narrow[2:3] + narrow[4:7] == [
+        ["arm", "plain"],
+        ["s", "1"],
+        ["updates", "2"],
+        ["kept", "3"],
     ]
 
 
