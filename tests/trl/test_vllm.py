@@ -194,6 +194,37 @@ def test_fewer_rollouts_reach_the_engine(
     assert calls == [(4 * n, 1) if mode == "colocate" else (4, n) for n in used]
 
 
+def test_further_rounds_of_dynamic_sampling_are_corrected(
+    engine: None, text_model: str, out: str
+) -> None:
+    """Two of four groups lack contrast at first: the engine samples two more prompts."""
+    calls: list[int] = []
+
+    def flat_groups_at_first(completions: Any, **kwargs: Any) -> list[float]:
+        calls.append(len(completions))
+        flat = 8 if len(calls) == 1 else 0
+        return [0.0 if i < flat else float(i % 2) for i in range(len(completions))]
+
+    trainer, micro_batches = fast(
+        text_model,
+        out,
+        **COMMON | {"vllm_mode": "server", "vllm_importance_sampling_mode": "token_truncate"},
+        dynamic_sampling=True,
+        reward=flat_groups_at_first,
+        max_steps=1,
+    )
+    assert calls == [16, 8]
+    assert trainer.vllm_generation.vllm_client.engine.calls == [(4, 4), (2, 4)]
+    filled = [micro for micro in micro_batches if micro[SHARE_KEY].rows]
+    assert (
+        sum(micro[SHARE_KEY].rows for micro in filled) == trainer.recorder.values("fastrl/kept")[0]
+    )
+    ratios = torch.cat([micro["importance_sampling_ratio"].flatten() for micro in filled])
+    assert 0.97 <= float(ratios.min()) < 1 < float(ratios.max()) <= 1.03 + 1e-6
+    (gap,) = trainer.recorder.values(SAMPLING[0])
+    assert 0 < gap < 0.1  # of real log-probs: a placeholder's would be several times that
+
+
 def test_without_the_correction_no_ratio_is_formed(engine: None, text_model: str, out: str) -> None:
     trainer, micro_batches = fast(
         text_model,
