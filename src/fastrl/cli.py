@@ -1,4 +1,4 @@
-"""The command line: `fastrl train`, `compare`, `evaluate`, `replay`, `report`, `doctor`."""
+"""The command line: `fastrl train`, `recipes`, `compare`, `evaluate`, `replay`, `report`, ..."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def train(
     """Train a policy from a recipe: fastrl train [RECIPE] [--any_config_field value ...]."""
     console = Console()
     _require_trl()
-    from fastrl.runs import recipe as recipes
+    from fastrl.runs import recipe as reading
 
     if help_:
         from fastrl.runs.help import train_help
@@ -78,12 +78,16 @@ def train(
     try:
         words = list(context.args)
         # Typer hands the first word over as RECIPE even when it is a field's value.
-        name = recipe or recipes.DEFAULT_RECIPE
+        name = recipe or reading.DEFAULT_RECIPE
         if name.startswith("-"):
-            words, name = [name, *words], recipes.DEFAULT_RECIPE
-        name, content = recipes.load_recipe(name)
-        overrides = recipes.parse_overrides(words)
-        run, config = recipes.build_arguments(content, overrides, f"runs/{name}")
+            words, name = [name, *words], reading.DEFAULT_RECIPE
+        name, content = reading.load_recipe(name)
+        overrides = reading.parse_overrides(words)
+        elsewhere: list[str] | None = [] if dry_run else None
+        run, config = reading.build_arguments(content, overrides, f"runs/{name}", elsewhere)
+        if elsewhere:
+            _show_elsewhere(console, name, run, config, elsewhere)
+            return
         _train(console, name, run, config, dry_run, resume)
     except (ValueError, TypeError) as error:
         raise _fail(error) from error
@@ -95,6 +99,8 @@ def _train(console: Console, name: str, run: Any, config: Any, dry_run: bool, re
     from fastrl.runs.table import summary_table
 
     job = Job(name, run, config, Progress(console))
+    # Of several processes one speaks.
+    console.quiet = not job.is_main
     if job.folder.is_used() and not resume and not dry_run:
         raise ValueError(
             f"output_dir = {config.output_dir!r} holds a run already: go on with --resume, or "
@@ -105,10 +111,10 @@ def _train(console: Console, name: str, run: Any, config: Any, dry_run: bool, re
     made = [path for path in (job.folder.path, *job.folder.path.parents) if not path.exists()]
     job.build()
     if dry_run:
-        text = yaml.safe_dump(job.resolved(), sort_keys=False)
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-        for path in made:
-            path.rmdir()  # the trainer makes its output folder as soon as it is built
+        _show(console, job)
+        if job.is_main:
+            for path in made:
+                path.rmdir()  # the trainer makes its output folder as soon as it is built
         return
     if resume and job.folder.is_used():
         problems = job.resume_problems()
@@ -116,6 +122,64 @@ def _train(console: Console, name: str, run: Any, config: Any, dry_run: bool, re
             raise ValueError("--resume: " + "; ".join(problems) + ". Give the same settings.")
     console.print(summary_table(job.execute(resume)))
     console.print(f"Everything is in {Path(config.output_dir).resolve()}", soft_wrap=True)
+
+
+def _show(console: Console, job: Any) -> None:
+    text = yaml.safe_dump(job.resolved(), sort_keys=False)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_elsewhere(console: Console, name: str, run: Any, config: Any, missing: list[str]) -> None:
+    """A dry run of what this machine cannot run: the settings are checked, and no more."""
+    from fastrl.runs.job import Job
+    from fastrl.runs.progress import Progress
+
+    job = Job(name, run, config, Progress(console))
+    job.check_settings()
+    _show(console, job)
+    note = Text.assemble(
+        ("not checked here: ", "bold yellow"), "model and data. " + "; ".join(missing) + "."
+    )
+    Console(stderr=True).print(note, soft_wrap=True)
+
+
+@app.command()
+def recipes(
+    accelerate: Annotated[
+        str | None,
+        typer.Option(help="Print the accelerate configuration of this recipe, as a path."),
+    ] = None,
+) -> None:
+    """List the shipped recipes, or find the accelerate configuration that launches one."""
+    from rich.table import Table
+
+    from fastrl.recipes import shipped_recipes
+    from fastrl.recipes.reading import RecipeError, read_recipe
+
+    console = Console()
+    try:
+        if accelerate is not None:
+            path = read_recipe(accelerate).launch
+            if path is None:
+                raise RecipeError(f"recipe {accelerate!r} needs none: fastrl train {accelerate}")
+            console.print(str(path), soft_wrap=True, highlight=False)
+            return
+        found = [read_recipe(name) for name in shipped_recipes()]
+    except RecipeError as error:
+        raise _fail(error) from error
+    table = Table(box=None, pad_edge=False)
+    for title in ("recipe", "GPUs", "what it is"):
+        table.add_column(title, justify="right" if title == "GPUs" else "left")
+    for recipe in found:
+        gpus = str(recipe.processes) if recipe.launch else "none"
+        table.add_row(Text(recipe.name, "bold"), gpus, Text(recipe.about))
+    console.print(table)
+    console.print(
+        "One GPU or none: fastrl train RECIPE. Several: accelerate launch --config_file "
+        '"$(fastrl recipes --accelerate RECIPE)" -m fastrl.cli train RECIPE',
+        soft_wrap=True,
+        highlight=False,
+    )
 
 
 @app.command(context_settings=PASS_THROUGH)

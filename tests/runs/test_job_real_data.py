@@ -28,7 +28,7 @@ SMALL = [
     *("--steps_per_generation", "2"),
     *("--max_steps", "2"),
     *("--save_steps", "2"),
-    *("--use_cpu", "--bf16", "false"),
+    *("--use_cpu", "--bf16", "false", "--use_vllm", "false"),
 ]
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(folder: Path, *words: str) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
-    command = ["train", "geometry3k", *SMALL, "--output_dir", str(folder), *words]
+    command = ["train", "geometry3k_grpo", *SMALL, "--output_dir", str(folder), *words]
     result = CliRunner(env={"COLUMNS": "120"}).invoke(app, command)
     assert result.exit_code == 0, result.output
     summary = json.loads((folder / "summary.json").read_text())
@@ -116,7 +116,7 @@ def test_rows_with_one_several_and_no_pictures(tmp_path: Path) -> None:
 
 def test_broken_and_long_rows_stop_a_run_before_it_starts(tmp_path: Path) -> None:
     folder = mixed_folder(tmp_path / "mine")
-    words = ["train", "geometry3k", *SMALL, "--dataset", str(folder), "--skip_long", "false"]
+    words = ["train", "geometry3k_grpo", *SMALL, "--dataset", str(folder), "--skip_long", "false"]
     words += ["--max_prompt_length", "400", "--output_dir", str(tmp_path / "run")]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
@@ -127,7 +127,15 @@ def test_broken_and_long_rows_stop_a_run_before_it_starts(tmp_path: Path) -> Non
 
 def test_a_dry_run_prints_yaml_alone(tmp_path: Path) -> None:
     folder = mixed_folder(tmp_path / "mine")
-    words = ["train", "geometry3k", *SMALL, "--dataset", str(folder), "--skip_broken", "--dry_run"]
+    words = [
+        "train",
+        "geometry3k_grpo",
+        *SMALL,
+        "--dataset",
+        str(folder),
+        "--skip_broken",
+        "--dry_run",
+    ]
     result = CliRunner().invoke(app, [*words, "--output_dir", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     assert yaml.safe_load(result.stdout)["dataset"] == str(folder)

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from fastrl.recipes import shipped_recipes
+from fastrl.recipes import launch_configs, shipped_recipes
+from fastrl.recipes.reading import read_recipe
 from fastrl.runs.recipe import RecipeError, build_arguments, load_recipe, parse_overrides
 
 
@@ -34,8 +35,8 @@ def test_every_problem_is_listed_at_once_with_the_nearest_name() -> None:
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_shipped_recipe_builds(name: str, tmp_path: Path) -> None:
     _, content = load_recipe(name)
-    # Recipes for accelerators ask for bf16, which is refused where there is none.
-    run, config = build_arguments(content, {"use_cpu": "true"}, str(tmp_path))
+    # Recipes for accelerators ask for bf16 and vLLM, which a machine without one lacks.
+    run, config = build_arguments(content, {}, str(tmp_path), elsewhere=[])
     assert run.dataset == content["dataset"]
     assert config.num_generations == content["num_generations"]
     assert config.output_dir == str(tmp_path)
@@ -123,15 +124,15 @@ def test_a_recipe_starts_from_its_base(tmp_path: Path) -> None:
 
 def test_a_recipe_of_ones_own_starts_from_a_shipped_one(tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
-    mine.write_text("base: geometry3k\nseed: 5\n")
-    _, shipped = load_recipe("geometry3k")
+    mine.write_text("base: geometry3k_grpo\nseed: 5\n")
+    _, shipped = load_recipe("geometry3k_grpo")
     assert load_recipe(str(mine))[1] == {**shipped, "seed": 5}
     mine.write_text("base: _published.yaml\n")
     assert load_recipe(str(mine))[1]["num_generations"] == 8
 
 
 def test_bases_are_no_recipes() -> None:
-    assert "geometry3k" in shipped_recipes()
+    assert "geometry3k_grpo" in shipped_recipes()
     assert "_published" not in shipped_recipes()
     with pytest.raises(RecipeError, match="not a shipped one"):
         load_recipe("_published")
@@ -146,30 +147,76 @@ def test_broken_bases_are_named(tmp_path: Path) -> None:
     two.write_text("base: none.yaml\n")
     with pytest.raises(RecipeError, match=r"one\.yaml: base: .*two\.yaml: base: .*no such file"):
         load_recipe(str(one))
-    one.write_text("base: [a, b]\n")
-    with pytest.raises(RecipeError, match="expected one name or path"):
+    one.write_text("base: {a: b}\n")
+    with pytest.raises(RecipeError, match="expected a name or path, or a list of them"):
         load_recipe(str(one))
 
 
-def test_the_published_settings() -> None:
-    """The figures of the publication, as far as a recipe holds them."""
-    run, config = build_arguments(load_recipe("geometry3k")[1], {"use_cpu": "true"}, "out")
-    assert (run.dataset, run.model) == ("geometry3k", "Qwen/Qwen2.5-VL-7B-Instruct")
-    assert (run.min_pixels, run.max_pixels) == (262144, 4194304)
-    assert (run.max_prompt_length, config.max_completion_length) == (2048, 2048)
-    assert (run.accuracy_weight, run.format_weight) == (1.0, 0.5)
-    devices = 8
-    rows = devices * config.per_device_train_batch_size
-    assert rows * config.steps_per_generation == 256 * config.num_generations == 256 * 8
-    assert config.steps_per_generation // config.gradient_accumulation_steps == 4
-    assert (config.learning_rate, config.weight_decay, config.max_grad_norm) == (1e-6, 0.01, 1.0)
-    assert (config.temperature, config.beta, config.loss_type) == (1.0, 0.01, "grpo")
-    assert config.num_train_epochs == 25
-    assert (config.prune_rule, config.similarity_threshold) == ("differential", 0.2)
-    assert (config.weighting, config.adaptive_rollouts) == ("kept", True)
+def test_of_several_bases_the_later_wins(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("about: one\nbeta: 0.1\nepsilon: 0.1\nmax_steps: 1\n")
+    (tmp_path / "two.yaml").write_text("base: deep.yaml\nbeta: 0.2\nepsilon: 0.2\n")
+    (tmp_path / "deep.yaml").write_text("about: deep\nbeta: 0.3\nmax_steps: 3\n")
+    path = tmp_path / "top.yaml"
+    path.write_text("base: [one.yaml, two.yaml]\naccelerate: one_gpu\nepsilon: 0.5\n")
+    recipe = read_recipe(str(path))
+    assert recipe.fields == {"beta": 0.2, "epsilon": 0.5, "max_steps": 3}
+    # What a base says of itself is not said of the recipe.
+    assert (recipe.name, recipe.about) == ("top", "")
+    assert recipe.launch == launch_configs()["one_gpu"]
+    assert recipe.processes == 1
+    path.write_text("accelerate: two_gpu\n")
+    with pytest.raises(RecipeError, match=r"'two_gpu'.*did you mean 'one_gpu'"):
+        read_recipe(str(path))
 
 
 def test_what_would_take_the_answers_away_is_refused(tmp_path: Path) -> None:
     _, content = load_recipe("toy_geometry")
     with pytest.raises(RecipeError, match="would take the answers from the rewards"):
         build_arguments(content, {"remove_unused_columns": "true"}, str(tmp_path))
+
+
+def test_what_this_machine_lacks_is_told_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrl.runs.machine.is_torch_bf16_gpu_available", lambda: False)
+    monkeypatch.setattr("fastrl.runs.machine.find_spec", lambda name: None)
+    _, content = load_recipe("geometry3k_grpo_lora")
+    with pytest.raises(RecipeError, match="This machine: ") as caught:
+        build_arguments(content, {}, str(tmp_path))
+    message = str(caught.value)
+    assert "bf16 = True: no accelerator with bf16 here" in message
+    assert "use_vllm = True: vLLM is not installed; pip install 'trl[vllm]'" in message
+    assert "lora_r = 32: PEFT is not installed; pip install 'fastrl-grpo[lora]'" in message
+    # To look at, it is built all the same, as it would be where all is there.
+    lacking: list[str] = []
+    run, config = build_arguments(content, {}, str(tmp_path), lacking)
+    assert len(lacking) == 3
+    assert (config.bf16, config.use_cpu, config.use_vllm, run.lora_r) == (True, False, True, 32)
+
+
+def test_bf16_is_asked_for_where_nothing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrl.runs.machine.is_torch_bf16_gpu_available", lambda: False)
+    with pytest.raises(RecipeError, match="bf16 = True: no accelerator"):
+        build_arguments({}, {}, str(tmp_path))
+    lacking: list[str] = []
+    build_arguments({}, {"bf16": "false"}, str(tmp_path), lacking)
+    build_arguments({}, {"use_cpu": "true"}, str(tmp_path), lacking)
+    assert lacking == []
+
+
+def test_adapter_settings_that_cannot_be_used_are_told_together(tmp_path: Path) -> None:
+    _, content = load_recipe("toy_geometry")
+    overrides = {"lora_r": 0, "lora_alpha": 0, "lora_dropout": 1.0}
+    with pytest.raises(RecipeError) as caught:
+        build_arguments(content, overrides, str(tmp_path))
+    message = str(caught.value)
+    for told in (
+        "lora_r = 0: expected at least 1",
+        "lora_alpha = 0: expected at least 1",
+        "lora_dropout = 1.0: expected at least 0, below 1",
+    ):
+        assert told in message
+    with pytest.raises(RecipeError, match="lora.target.modules: expected at least one"):
+        build_arguments(content | {"lora_target_modules": []}, {}, str(tmp_path))

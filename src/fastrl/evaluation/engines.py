@@ -102,7 +102,9 @@ def model_place(model: str) -> str:
     if model == "toy":
         return str(STARTING_POLICY)
     trained = Path(model) / "model"
-    return str(trained) if (trained / "config.json").exists() else model
+    # LoRA's folder holds the adapter alone.
+    is_trained = any((trained / name).exists() for name in ("config.json", "adapter_config.json"))
+    return str(trained) if is_trained else model
 
 
 def batch_seed(seed: int, batch: int) -> int:

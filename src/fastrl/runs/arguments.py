@@ -22,6 +22,8 @@ LEAST = {
     "max_prompt_length": 1,
     "min_pixels": 1,
     "max_pixels": 1,
+    "lora_r": 1,
+    "lora_alpha": 1,
 }
 
 
@@ -89,6 +91,20 @@ class RunArguments:
         "of each row sampled as in training; none by default.",
     )
     eval_rows: int | None = _setting(None, "Score the first so many rows of eval_split.")
+    lora_r: int | None = _setting(
+        None, "Train LoRA adapters of this rank (needs PEFT); all weights by default."
+    )
+    lora_alpha: int = _setting(
+        32, "What LoRA's adapters add counts lora_alpha / lora_r."
+    )
+    lora_dropout: float = _setting(0.0, "LoRA's dropout.")
+    lora_target_modules: list[str] = field(
+        default_factory=lambda: ["all-linear"],
+        metadata={
+            "help": "The modules with adapters: ends of their names, or one pattern that a whole "
+            "name must match, or 'all-linear'."
+        },
+    )
     log_rollouts: bool = _setting(True, "Write every rollout, kept or not, to rollouts/.")
     log_pictures: bool = _setting(False, "Write each prompt's first picture to rollouts/, small.")
 
@@ -110,6 +126,8 @@ class RunArguments:
                 problems.append(f"{name} = {getattr(self, name)!r}: expected at least 0")
         if self.accuracy_weight == self.format_weight == 0:
             problems.append("accuracy_weight and format_weight are both 0: nothing is rewarded")
+        if not 0 <= self.lora_dropout < 1:
+            problems.append(f"lora_dropout = {self.lora_dropout!r}: expected at least 0, below 1")
         if self.eval_rows is not None and self.eval_split is None:
             problems.append(f"eval_rows = {self.eval_rows}: needs eval_split")
         if self.score_every > 0 and self.dataset != TOY:

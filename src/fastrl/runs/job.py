@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from dataclasses import fields
 from functools import partial
@@ -11,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
-import trl
 import yaml
 from transformers import AutoProcessor, ProgressCallback, set_seed
 from transformers.trainer_callback import PrinterCallback
 
-import fastrl
 from fastrl.geometry.toy import STARTING_POLICY
 from fastrl.geometry.toy.evaluation import ToyScore, evaluate_policy
+from fastrl.runs.adapters import lora_config
 from fastrl.runs.arguments import TOY, RunArguments
 from fastrl.runs.callback import MetricsCallback
 from fastrl.runs.data import TrainingData, processor_resizes, training_data
 from fastrl.runs.folder import RunFolder
+from fastrl.runs.machine import machine, versions
 from fastrl.runs.progress import Progress
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
+from fastrl.trl.validation import raise_run_problems, run_problems
 
 # Fields that a config computes for itself; read back from YAML they would contradict each other.
 DERIVED_FIELDS = ("generation_batch_size", "logging_dir")
@@ -54,6 +53,16 @@ class Job:
         self.trainer: Any = None
         self.data: TrainingData | None = None
 
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the process that writes; of several, all train."""
+        return bool(self.config.process_index == 0)
+
+    def check_settings(self) -> None:
+        """Raise for everything that FastRL refuses and that the settings alone tell."""
+        if self.config.prune_rule != "none" or self.config.dynamic_sampling:
+            raise_run_problems(run_problems(self.config, train_dataset=None))
+
     def build(self) -> None:
         """Load data and policy; everything that can fail early fails here."""
         set_seed(self.config.seed)
@@ -76,9 +85,16 @@ class Job:
             train_dataset=self.data.train,
             eval_dataset=self.data.held_out,
             processing_class=self.processor,
+            peft_config=lora_config(self.run),
         )
         for callback in (ProgressCallback, PrinterCallback):
             self.trainer.remove_callback(callback)
+        is_split = self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled
+        if is_split and self.run.dataset == TOY and self.run.eval_pictures:
+            raise ValueError(
+                f"eval_pictures = {self.run.eval_pictures}: the toy is scored with whole weights, "
+                "which fsdp and deepspeed split; set eval_pictures=0."
+            )
 
     def _load_data(self) -> TrainingData:
         # vLLM prepares pictures by the limits in the model's folder, whatever this processor's are;
@@ -88,7 +104,10 @@ class Job:
             self.processor, run.min_pixels, run.max_pixels
         )
         # Drawn only on a terminal: what --dry_run prints can be read back.
-        with self.progress.counting("Checking the data set", announce=False) as on_row:
+        with (
+            self.config.main_process_first(desc="loading the data set"),
+            self.progress.counting("Checking the data set", announce=False) as on_row,
+        ):
             return training_data(run, self.processor, self.config.seed, dataset_resizes, on_row)
 
     def resolved(self) -> dict[str, Any]:
@@ -105,50 +124,70 @@ class Job:
         }
 
     def execute(self, resume: bool) -> dict[str, Any]:
-        """Train from the start or from the last complete checkpoint; returns the summary."""
+        """Train from the start or from the last complete checkpoint; returns the summary.
+
+        Of several processes the main one writes. What the others read of the folder they read
+        before it does.
+        """
         if resume:
             finished = self._finished_summary()
             if finished is not None:
                 return finished
-        self.folder.create()
+        assert self.data is not None, "build() comes first"
         checkpoint = self.folder.last_complete_checkpoint() if resume else None
-        self.folder.rewind(checkpoint)
-        if not (resume and self.folder.is_used()):
-            self.folder.write_config(self.resolved())
         before = self.folder.read_summary().get("before") if checkpoint else None
+        everyone = self.trainer.accelerator
+        everyone.wait_for_everyone()
+        if self.is_main:
+            self.folder.create()
+            self.folder.rewind(checkpoint)
+            if not (resume and self.folder.is_used()):
+                self.folder.write_config(self.resolved())
         if before is None:
             before = self._score("before")
-            if before is not None:
+            if before is not None and self.is_main:
                 self.folder.append_score(0, 0.0, before)
-        assert self.data is not None, "build() comes first"
-        self.folder.update_summary(
-            recipe=self.recipe,
-            data=self.data.facts,
-            before=before,
-            versions=versions(),
-            machine=machine(),
-        )
-        if self.run.log_rollouts:
-            self.trainer.rollout_observers.append(
-                partial(self.folder.write_rollouts, with_pictures=self.run.log_pictures)
+        if self.is_main:
+            self.folder.update_summary(
+                recipe=self.recipe,
+                data=self.data.facts,
+                before=before,
+                versions=versions(),
+                machine=machine(self.config.world_size),
             )
-        with self.progress.training(self.config) as on_step:
-            self.trainer.add_callback(MetricsCallback(self.folder, on_step, self._score_on_the_way))
-            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        self._train(checkpoint)
         self.trainer.save_model(str(self.folder.path / "model"))
-        self.processor.save_pretrained(self.folder.path / "model")
         after = self._score("after")
-        if after is not None:
-            last = self.folder.read_metrics()[-1]
-            self.folder.append_score(last["step"], last["seconds"], after)
-        return self.folder.update_summary(
-            after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self._totals()
-        )
+        if self.is_main:
+            self.processor.save_pretrained(self.folder.path / "model")
+            if after is not None:
+                last = self.folder.read_metrics()[-1]
+                self.folder.append_score(last["step"], last["seconds"], after)
+            self.folder.update_summary(
+                after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self._totals()
+            )
+        everyone.wait_for_everyone()
+        return self.folder.read_summary()
+
+    def _train(self, checkpoint: Path | None) -> None:
+        with self.progress.training(self.config) as on_step:
+            if self.is_main:
+                if self.run.log_rollouts:
+                    write = partial(self.folder.write_rollouts, with_pictures=self.run.log_pictures)
+                    self.trainer.rollout_observers.append(write)
+                self.trainer.add_callback(
+                    MetricsCallback(self.folder, on_step, self._score_on_the_way)
+                )
+            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def resume_problems(self) -> list[str]:
         """Settings that differ from those of the run that is to be taken up again, in words."""
         stored = self.folder.read_config()
         resolved = yaml.safe_load(yaml.safe_dump(self.resolved()))
+        # A generation batch has so many rows per process.
+        processes = self.config.world_size
+        started = self.folder.read_summary().get("machine", {}).get("processes", processes)
+        stored["number of processes"], resolved["number of processes"] = started, processes
         return [
             f"{name} = {resolved.get(name)!r}, the run was started with {stored.get(name)!r}"
             for name in sorted({*stored, *resolved} - set(FREE_ON_RESUME))
@@ -162,7 +201,7 @@ class Job:
     def _score(self, when: str) -> dict[str, float | None] | None:
         if self.run.dataset != TOY:
             return self._score_held_out(when)
-        if not self.run.eval_pictures:
+        if not self.run.eval_pictures or not self.is_main:
             return None
         short = when == "before" and self.run.score_every
         with self.progress.counting(f"Scoring held-out pictures, {when}") as on_batch:
@@ -236,26 +275,3 @@ class Job:
                 line["fastrl/num_generations"] for line in lines if "fastrl/num_generations" in line
             ],
         }
-
-
-def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
-    return {
-        "fastrl": fastrl.__version__,
-        "trl": trl.__version__,
-        "transformers": transformers.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def machine() -> dict[str, Any]:
-    """What the run ran on."""
-    accelerator = (
-        torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    )
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "threads": torch.get_num_threads(),
-        "accelerator": str(accelerator or "cpu"),
-    }

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
 from transformers import HfArgumentParser
 
-from fastrl.recipes import RECIPES_FOLDER, shipped_recipes
+from fastrl.recipes.reading import RecipeError, load_recipe, nearest
 from fastrl.runs.arguments import RunArguments
+from fastrl.runs.machine import lacks_bf16, missing_here
 from fastrl.trl import FastGRPOConfig, FastRLArguments
 
+__all__ = ["RecipeError", "build_arguments", "field_groups", "load_recipe", "parse_overrides"]
 DEFAULT_RECIPE = "toy_geometry"
-
-
-class RecipeError(ValueError):
-    """A recipe or an override that cannot be used; the message lists every problem."""
 
 
 class _Parser(HfArgumentParser):  # type: ignore[misc]
@@ -40,82 +35,6 @@ def field_groups() -> dict[str, list[dataclasses.Field[Any]]]:
         "FastRL": [f for f in config if f.name in own],
         "TRL and transformers": [f for f in config if f.name not in own],
     }
-
-
-def load_recipe(name: str) -> tuple[str, dict[str, Any]]:
-    """A recipe's name and fields, from a YAML path or a shipped name.
-
-    A recipe may name another under `base`: a .yaml path, relative to its own folder, or a shipped
-    name. It starts from that one's fields (which may have a base in turn), and its own take their
-    place; `field: null` takes the base's away. Shipped files whose name starts with `_` are bases
-    and no recipes.
-
-    Raises:
-        RecipeError: there is no such recipe or base, a file is no mapping, or bases run in a
-            circle.
-    """
-    path = _recipe_path(name)
-    return path.stem, _with_bases(path, ())
-
-
-def _recipe_path(name: str) -> Path:
-    shipped = shipped_recipes()
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.exists():
-            raise RecipeError(f"recipe {name}: no such file.")
-        return path
-    if name in shipped:
-        return shipped[name]
-    raise RecipeError(
-        f"recipe {name!r}: not a shipped one ({', '.join(shipped)}) and not a .yaml path"
-        f"{_nearest(name, shipped)}."
-    )
-
-
-def _with_bases(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """The fields of a recipe over those of its bases.
-
-    Args:
-        above: the recipes, resolved, that have this one as their base.
-    """
-    if path.resolve() in above:
-        circle = " -> ".join(part.name for part in (*above, path))
-        raise RecipeError(f"recipe {path}: its bases run in a circle ({circle}).")
-    content = _read_recipe(path)
-    # The config.yaml of a run is a recipe, too: it says where it came from.
-    content.pop("recipe", None)
-    base = content.pop("base", None)
-    if base is None:
-        return content
-    if not isinstance(base, str):
-        raise RecipeError(f"recipe {path}: base = {base!r}: expected one name or path.")
-    try:
-        found = _base_path(base, path.parent)
-        fields = _with_bases(found, (*above, path.resolve()))
-    except RecipeError as error:
-        raise RecipeError(f"recipe {path}: base: {error}") from error
-    return {**fields, **content}
-
-
-def _base_path(base: str, folder: Path) -> Path:
-    for path in (folder / base, RECIPES_FOLDER / base):
-        if path.suffix in (".yaml", ".yml") and path.exists():
-            return path
-    return _recipe_path(base)
-
-
-def _read_recipe(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise RecipeError(f"recipe {path}: not valid YAML ({error}).") from error
-    if not isinstance(content, dict):
-        raise RecipeError(f"recipe {path}: expected fields and values, found {content!r}.")
-    odd = [key for key in content if not isinstance(key, str)]
-    if odd:
-        raise RecipeError(f"recipe {path}: {odd[0]!r} is not the name of a field.")
-    return content
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, str]:
@@ -144,13 +63,22 @@ def parse_overrides(words: Sequence[str]) -> dict[str, str]:
 
 
 def build_arguments(
-    recipe: Mapping[str, Any], overrides: Mapping[str, Any], output_dir: str
+    recipe: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    output_dir: str,
+    elsewhere: list[str] | None = None,
 ) -> tuple[RunArguments, FastGRPOConfig]:
     """Check every field of a recipe and its overrides, and build the two argument objects.
 
+    Args:
+        recipe, overrides: fields and values; those of `overrides` win.
+        output_dir: where nothing else is said.
+        elsewhere: if given, what this machine lacks is appended instead of raised: the arguments
+            are those of a run on another machine, to be looked at only.
+
     Raises:
         RecipeError: lists every unknown field (with the nearest name) and every value of the wrong
-            type.
+            type, or everything that this machine lacks.
         ValueError: from the config classes, when values do not fit together.
     """
     merged: dict[str, Any] = {**recipe, **overrides}
@@ -160,7 +88,7 @@ def build_arguments(
     merged.setdefault("logging_steps", 1)
     known = {f.name for group in field_groups().values() for f in group}
     problems = [
-        f"--{name}: no such field{_nearest(name, known)}" for name in merged if name not in known
+        f"--{name}: no such field{nearest(name, known)}" for name in merged if name not in known
     ]
     parser = _Parser([RunArguments, FastGRPOConfig], allow_abbrev=False)
     words: list[str] = []
@@ -185,6 +113,16 @@ def build_arguments(
     run = RunArguments(**{name: value for name, value in said.items() if name in own})
     trainer = {name: value for name, value in said.items() if name not in own}
     _check_values(run, trainer)
+    missing = missing_here(run, trainer)
+    if elsewhere is None and missing:
+        raise RecipeError("This machine: " + "; ".join(missing) + ".")
+    if elsewhere is not None:
+        elsewhere += missing
+        if lacks_bf16(trainer):
+            # The host looks for the accelerator unless it is told to do without.
+            config = FastGRPOConfig(**{**trainer, "use_cpu": True})
+            config.use_cpu = False
+            return run, config
     return run, FastGRPOConfig(**trainer)
 
 
@@ -211,8 +149,3 @@ def _as_words(name: str, value: Any) -> list[str]:
         return [f"--{name}", *map(str, value)]
     text = json.dumps(value) if isinstance(value, dict | bool) else str(value)
     return [f"--{name}", text]
-
-
-def _nearest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" (did you mean {close[0]!r}?)" if close else ""
