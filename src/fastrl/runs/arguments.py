@@ -94,9 +94,7 @@ class RunArguments:
     lora_r: int | None = _setting(
         None, "Train LoRA adapters of this rank (needs PEFT); all weights by default."
     )
-    lora_alpha: int = _setting(
-        32, "What LoRA's adapters add counts lora_alpha / lora_r."
-    )
+    lora_alpha: int = _setting(32, "What LoRA's adapters add counts lora_alpha / lora_r.")
     lora_dropout: float = _setting(0.0, "LoRA's dropout.")
     lora_target_modules: list[str] = field(
         default_factory=lambda: ["all-linear"],
