@@ -64,7 +64,7 @@ def test_the_published_settings(name: str) -> None:
     assert (run.dataset, run.model) == (data, "Qwen/Qwen2.5-VL-7B-Instruct")
     assert (run.min_pixels, run.max_pixels, run.max_prompt_length) == (262144, 4194304, 2048)
     assert (run.accuracy_weight, run.format_weight) == (1.0, 0.5)
-    assert run.lora_r is None
+    assert (run.lora_r, run.skip_long, run.skip_broken) == (None, True, True)
     assert differing(config, DATA[data] | ALGORITHMS[algorithm]) == {}
     shared = {
         "learning_rate": 1e-6,

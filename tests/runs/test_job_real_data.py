@@ -117,6 +117,7 @@ def test_rows_with_one_several_and_no_pictures(tmp_path: Path) -> None:
 def test_broken_and_long_rows_stop_a_run_before_it_starts(tmp_path: Path) -> None:
     folder = mixed_folder(tmp_path / "mine")
     words = ["train", "geometry3k_grpo", *SMALL, "--dataset", str(folder), "--skip_long", "false"]
+    words += ["--skip_broken", "false"]
     words += ["--max_prompt_length", "400", "--output_dir", str(tmp_path / "run")]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2

@@ -48,7 +48,8 @@ def compare_recipe(
         raise RecipeError(f"{', '.join(taken)}: set by the arms and seeds of a comparison.")
     overrides = {**given, "num_generations": str(num_generations)}
     folder = folder or Path("runs") / f"compare-{name}"
-    given_run, config = build_arguments(content, overrides, str(folder))
+    elsewhere: list[str] | None = [] if dry_run else None
+    given_run, config = build_arguments(content, overrides, str(folder), elsewhere)
     arms = arms_of(rules, num_generations, config.per_device_train_batch_size)
     unknown = set(only) - {arm.name for arm in arms}
     if unknown:

@@ -81,11 +81,14 @@ def build_arguments(
             type, or everything that this machine lacks.
         ValueError: from the config classes, when values do not fit together.
     """
-    merged: dict[str, Any] = {**recipe, **overrides}
+    # In the config.yaml of a run an empty list, as a null, stands for a field that was not set.
+    merged = {
+        name: None if value == [] else value for name, value in {**recipe, **overrides}.items()
+    }
     # The library's own defaults for what a run folder needs.
     merged.setdefault("output_dir", output_dir)
-    merged.setdefault("report_to", "none")
-    merged.setdefault("logging_steps", 1)
+    for name, default in (("report_to", "none"), ("logging_steps", "1")):
+        merged[name] = default if merged.get(name) is None else merged[name]
     known = {f.name for group in field_groups().values() for f in group}
     problems = [
         f"--{name}: no such field{nearest(name, known)}" for name in merged if name not in known
@@ -102,7 +105,7 @@ def build_arguments(
             except RecipeError as error:
                 problems.append(str(error).removeprefix("argument ").rstrip("."))
             words += pair
-    if str(merged["logging_steps"]) != "1":
+    if str(merged["logging_steps"]) not in ("1", "1.0"):
         problems.append("--logging_steps: a run folder logs every step; leave it out")
     if problems:
         raise RecipeError("; ".join(problems) + ".")
