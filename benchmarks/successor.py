@@ -11,7 +11,6 @@ a plain run on two cores.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 import statistics
