@@ -12,7 +12,7 @@ from tiny_runs import largest_difference, make_trainer
 
 from fastrl.trl import FastGRPOTrainer
 
-TOLERANCE = 1e-4  # as in test_several_processes.py
+TOLERANCE = 1e-3  # as in test_several_processes.py
 
 # 4 groups of 6 a generation batch: a group can begin on one process and end on the next.
 RUNS: dict[str, dict[str, Any]] = {
