@@ -117,18 +117,17 @@ def test_dropping_groups_without_contrast_changes_nothing_without_kl(
     batch = Fixed(texts, [[0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
     given = loss_settings(loss_type, level, beta=0.0)
     (wanted,) = gradients_of(text_model, out, batch, GRPOTrainer, **given)
-    for drop in (False, True):
-        (found,) = gradients_of(
-            text_model,
-            out,
-            batch,
-            FastGRPOTrainer,
-            weighting="exact",
-            adaptive_rollouts=False,
-            drop_uninformative=drop,
-            **given,
-        )
-        assert largest_difference(found, wanted) < 1e-5
+    (found,) = gradients_of(
+        text_model,
+        out,
+        batch,
+        FastGRPOTrainer,
+        weighting="exact",
+        adaptive_rollouts=False,
+        drop_uninformative=True,
+        **given,
+    )
+    assert largest_difference(found, wanted) < 1e-5
 
 
 def test_dropping_them_does_change_something_with_kl(text_model: str, out: str) -> None:
