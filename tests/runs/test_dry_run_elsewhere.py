@@ -16,7 +16,7 @@ def _no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_settings_are_shown_and_what_is_lacking_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    words = ["train", "geometry3k_gspo", "--dry_run", "--use_vllm", "false"]
+    words = ["train", "geometry3k_gspo", "--dry_run"]
     result = CliRunner().invoke(app, [*words, "--output_dir", str(folder)])
     assert result.exit_code == 0, result.output
     shown = yaml.safe_load(result.stdout)
@@ -30,7 +30,7 @@ def test_the_settings_are_shown_and_what_is_lacking_is_told(tmp_path: Path) -> N
 
 
 def test_what_it_shows_is_a_recipe(tmp_path: Path) -> None:
-    words = ["train", "geometry3k_grpo_lora", "--dry_run", "--use_vllm", "false"]
+    words = ["train", "geometry3k_grpo_lora", "--dry_run"]
     first = CliRunner().invoke(app, words).stdout
     path = tmp_path / "geometry3k_grpo_lora.yaml"
     path.write_text(first)
@@ -39,7 +39,7 @@ def test_what_it_shows_is_a_recipe(tmp_path: Path) -> None:
 
 
 def test_settings_that_cannot_be_pruned_are_refused_all_the_same(tmp_path: Path) -> None:
-    words = ["train", "geometry3k_grpo", "--dry_run", "--use_vllm", "false"]
+    words = ["train", "geometry3k_grpo", "--dry_run"]
     result = CliRunner().invoke(app, [*words, "--entropy_coef", "0.1"])
     assert result.exit_code == 2
     assert "an entropy bonus" in result.stderr
