@@ -14,6 +14,7 @@ from accelerate.utils import gather_object  # type: ignore[import-untyped,unused
 from fastrl.core import KeepAll, Selection
 from fastrl.trl.batch import num_rows
 from fastrl.trl.deferring import DeferringMixin
+from fastrl.trl.picturing import pictures_once
 from fastrl.trl.planning import SplitPlan
 from fastrl.trl.ranks import GlobalRows, RowPlaces, gather_rows
 from fastrl.trl.record import row_pictures
@@ -102,9 +103,10 @@ class GeneratingMixin(DeferringMixin):
         return self._score(inputs)
 
     def _score(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's generation and scoring of some rows, once."""
+        """TRL's generation and scoring of some rows, once; equal pictures are processed once."""
         self._rewards_per_func = None
-        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        with pictures_once(self.processing_class):
+            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self._rewards_per_func is None or num_rows(output) != len(inputs):
             raise ValueError(
                 f"{type(self).__name__} returned {num_rows(output)} rollouts for {len(inputs)} "
