@@ -18,8 +18,8 @@ $(VENV)/.installed: pyproject.toml
 train: install  ## watch a small vision-language model learn geometry (about five minutes)
 	$(BIN)/fastrl train toy_geometry $(ARGS)
 
-test: install lint  ## every check and every test, slow ones included
-	$(BIN)/python -m pytest $(ARGS)
+test: install lint  ## every check and every test, slow ones included, two files at a time
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: install
 	$(BIN)/ruff check $(CODE)
