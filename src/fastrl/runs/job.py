@@ -205,28 +205,26 @@ class Job:
             return None
         short = when == "before" and self.run.score_every
         with self.progress.counting(f"Scoring held-out pictures, {when}") as on_batch:
-            score: ToyScore = evaluate_policy(
-                self.trainer.accelerator.unwrap_model(self.trainer.model),
-                self.processor,
-                pictures=self.run.score_pictures if short else self.run.eval_pictures,
-                samples=self.run.eval_samples,
-                on_batch=on_batch,
-            )
-        return score.as_dict()
+            pictures = self.run.score_pictures if short else self.run.eval_pictures
+            return self._score_toy(pictures, on_batch=on_batch)
 
     def _score_on_the_way(self, step: int, seconds: float) -> None:
         every = self.run.score_every
         if not every or step % every or step == self.trainer.state.max_steps:
             return
         with self.trainer.clock.phase("evaluate"):
-            score = evaluate_policy(
-                self.trainer.accelerator.unwrap_model(self.trainer.model),
-                self.processor,
-                pictures=self.run.score_pictures,
-                samples=self.run.eval_samples,
-                with_greedy=False,
-            )
-        self.folder.append_score(step, seconds, score.as_dict())
+            score = self._score_toy(self.run.score_pictures, with_greedy=False)
+        self.folder.append_score(step, seconds, score)
+
+    def _score_toy(self, pictures: int, **settings: Any) -> dict[str, float | None]:
+        score: ToyScore = evaluate_policy(
+            self.trainer.accelerator.unwrap_model(self.trainer.model),
+            self.processor,
+            pictures=pictures,
+            samples=self.run.eval_samples,
+            **settings,
+        )
+        return score.as_dict()
 
     def _score_held_out(self, when: str) -> dict[str, float | None] | None:
         """The trainer's own evaluation of the held-out split, sampled as in training."""

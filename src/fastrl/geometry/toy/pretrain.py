@@ -131,6 +131,11 @@ class Pretraining:
         steps = self.recipe.working_steps
         self._stage("working", steps, self._working_batch, self._text_loss, everything)
 
+    def store(self, folder: Path) -> None:
+        """Write policy (bf16) and processor."""
+        self.model.to(torch.bfloat16).save_pretrained(folder)
+        self.processor.save_pretrained(folder)
+
     def _text_loss(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         loss: torch.Tensor = self.model(**batch).loss
         return loss
@@ -241,8 +246,7 @@ def change_skill(start: Path, right_share: float, folder: Path, steps: int = 400
         lambda entry: None,
     )
     training.work_on(Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32))
-    training.model.to(torch.bfloat16).save_pretrained(folder)
-    training.processor.save_pretrained(folder)
+    training.store(folder)
 
 
 def pretrain(
@@ -266,5 +270,4 @@ def pretrain(
         log({"recipe": asdict(recipe)})
         training = Pretraining(recipe, log)
         training.run()
-    training.model.to(torch.bfloat16).save_pretrained(folder)
-    training.processor.save_pretrained(folder)
+    training.store(folder)
