@@ -56,6 +56,22 @@ def test_outputs_are_the_processors_to_the_bit(vision_model: str, tensors: dict[
             assert found[name] == value, name
 
 
+def test_shared_pictures_are_not_looked_at(
+    vision_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor = AutoProcessor.from_pretrained(vision_model)
+    first, second = picture(1, (56, 28)), picture(2, (56, 84))
+    images = [[first], [second, first], [first.copy()]]
+    expected = processor.image_processor(images, return_tensors="pt")
+    counting = Counting(processor.image_processor)
+    monkeypatch.setattr("fastrl.trl.picturing._content", None)
+    found = OncePerPicture(counting)(images, return_tensors="pt")
+    # The copy is processed for itself: where rows share pictures, groups do.
+    assert counting.given == [3]
+    assert torch.equal(found["pixel_values"], expected["pixel_values"])
+    assert torch.equal(found["image_grid_thw"], expected["image_grid_thw"])
+
+
 def test_pictures_that_all_differ_go_through_as_they_are(vision_model: str) -> None:
     processor = AutoProcessor.from_pretrained(vision_model)
     counting = Counting(processor.image_processor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from transformers.utils import logging
 
 from fastrl.core import Selection
 from fastrl.trl.batch import loss_mask, select_rows
+from fastrl.trl.fetching import own_containers
 from fastrl.trl.generating import GeneratingMixin
 from fastrl.trl.prompt_stream import PromptStream
 from fastrl.trl.ranks import GlobalRows, RowPlaces, full_group_advantages
@@ -119,7 +119,7 @@ class DynamicSamplingMixin(GeneratingMixin):
         local = len(prompts) * num_generations // self.accelerator.num_processes
         first = local * self.accelerator.process_index
         return [
-            copy.deepcopy(prompts[row // num_generations]) for row in range(first, first + local)
+            own_containers(prompts[row // num_generations]) for row in range(first, first + local)
         ]
 
     def _scored_round(self, inputs: list[dict[str, Any]]) -> ScoredRound:

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from accelerate.utils import gather_object  # type: ignore[import-untyped,unused-ignore]
+from datasets import Dataset
 
 from fastrl.core import KeepAll, Selection
 from fastrl.trl.batch import num_rows
 from fastrl.trl.deferring import DeferringMixin
+from fastrl.trl.fetching import FetchedOnce
 from fastrl.trl.picturing import pictures_once
 from fastrl.trl.planning import SplitPlan
 from fastrl.trl.ranks import GlobalRows, RowPlaces, gather_rows
@@ -34,6 +36,26 @@ class GeneratingMixin(DeferringMixin):
         self._places: RowPlaces | None = None
         self._selection: Selection | None = None
         super().__init__(*args, **kwargs)
+
+    def _get_dataloader(
+        self,
+        dataset: Any,
+        description: str,
+        batch_size: int,
+        sampler_fn: Any = None,
+        is_training: bool = False,
+        dataloader_key: str | None = None,
+    ) -> Any:
+        """The host's; where batches are split here, training rows are read once per prompt."""
+        # A stream is repeated by TRL itself, which reads it once.
+        if is_training and self._splits and isinstance(dataset, Dataset):
+            rows = self._remove_unused_columns(dataset, description=description)
+            # A sampler of the user's own may ask more of the data set than its length.
+            sampler = sampler_fn and sampler_fn(rows)
+            dataset, sampler_fn = FetchedOnce(rows), lambda _: sampler
+        return super()._get_dataloader(
+            dataset, description, batch_size, sampler_fn, is_training, dataloader_key
+        )
 
     @contextmanager
     def _generations(self, count: int) -> Iterator[None]:

@@ -35,8 +35,13 @@ class OncePerPicture:
         pictures = list(_flat(images))
         if not all(isinstance(picture, Image.Image) for picture in pictures):
             return self._image_processor(images, *args, **kwargs)
-        place_of: dict[tuple[Any, ...], int] = {}
-        places = [place_of.setdefault(_content(picture), len(place_of)) for picture in pictures]
+        # Rows that share pictures are those of a group; without any, groups may hold copies.
+        shares = len({id(picture) for picture in pictures}) < len(pictures)
+        place_of: dict[Any, int] = {}
+        places = [
+            place_of.setdefault(id(picture) if shares else _content(picture), len(place_of))
+            for picture in pictures
+        ]
         if len(place_of) == len(pictures):
             return self._image_processor(images, *args, **kwargs)
         first = [places.index(place) for place in range(len(place_of))]
@@ -81,7 +86,7 @@ def _flat(images: Any) -> Iterator[Any]:
 
 
 def _content(picture: Image.Image) -> tuple[Any, ...]:
-    """What makes two pictures equal; the rows of a group may hold copies."""
+    """What makes two pictures equal, be they copies."""
     palette = picture.palette.tobytes() if picture.palette else b""
     transparency = repr(picture.info.get("transparency"))
     pixels = hashlib.blake2b(picture.tobytes(), digest_size=16).digest()

@@ -41,6 +41,8 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
     "_load_from_checkpoint": ("resume_from_checkpoint",),
     "_load_optimizer_and_scheduler": ("checkpoint",),
     "_get_train_sampler": ("dataset",),
+    "_get_dataloader": ("dataset", "description", "sampler_fn", "is_training"),
+    "_remove_unused_columns": ("dataset", "description"),
     "_get_output_dir": ("trial",),
 }
 # What the mixin reads or writes on a trainer whose `__init__` has run; the canary test builds one.
