@@ -106,7 +106,7 @@ def run_all(console: Console, cells: list[Cell], seeds: range, folder: Path) -> 
             words += [f"--{name}", *str(value).split()]
         if run.is_used():
             words.append("--resume")
-        subprocess.run([sys.executable, "-m", "fastrl.cli", *words], check=True)
+        subprocess.run([sys.executable, "-m", "fastrl", *words], check=True)
 
 
 def run_folder(folder: Path, cell: Cell, arm: str, seed: int) -> RunFolder:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import fastrl
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fastrl"
 LAYERS = (
     "core",
@@ -20,6 +22,7 @@ LAYERS = (
     "report",
     "cli",
     "doctor",
+    "__main__",
 )
 MAY_IMPORT = {
     "core": {"core"},
@@ -32,6 +35,7 @@ MAY_IMPORT = {
     "runs": {"core", "trl", "geometry", "recipes", "report", "runs"},
     "doctor": {"trl"},
     "cli": {"runs", "recipes", "report", "geometry", "evaluation", "doctor", "trl"},
+    "__main__": {"cli"},
 }
 
 
@@ -80,6 +84,12 @@ def test_importing_needs_no_torch(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout
     assert output.strip() == "[]"
+
+
+def test_the_package_is_the_command_line() -> None:
+    words = [sys.executable, "-m", "fastrl", "--version"]
+    output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert output == f"fastrl {fastrl.__version__}\n"
 
 
 def test_every_test_file_has_a_name_of_its_own() -> None:

@@ -21,7 +21,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-ALL_RULES = ("none", "differential", "top_advantage", "max_variance", "random")
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -176,7 +175,7 @@ def recipes(
     console.print(table)
     console.print(
         "One GPU or none: fastrl train RECIPE. Several: accelerate launch --config_file "
-        '"$(fastrl recipes --accelerate RECIPE)" -m fastrl.cli train RECIPE',
+        '"$(fastrl recipes --accelerate RECIPE)" -m fastrl train RECIPE',
         soft_wrap=True,
         highlight=False,
     )
@@ -186,10 +185,22 @@ def recipes(
 def compare(
     context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="A shipped recipe or a .yaml path.")],
-    rules: Annotated[str, typer.Option(help="Rules, separated by commas.")] = ",".join(ALL_RULES),
+    rules: Annotated[
+        str | None,
+        typer.Option(help="Rules, separated by commas; all of them, or none if arms are given."),
+    ] = None,
+    arm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME:FIELD=VALUE,...",
+            help="An arm in your own words: any fields of the recipe. Repeat it; the others are "
+            "compared with the first.",
+        ),
+    ] = None,
     num_generations: Annotated[
-        int, typer.Option("--num_generations", help="Rollouts per prompt.")
-    ] = 8,
+        int | None,
+        typer.Option("--num_generations", help="Rollouts per prompt; the recipe's if not given."),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Seeds 1 to this; all arms run for each.")] = 3,
     only: Annotated[str, typer.Option(help="Run these arms only, separated by commas.")] = "",
     output_dir: Annotated[
@@ -197,7 +208,7 @@ def compare(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry_run", help="Print the runs and stop.")] = False,
 ) -> None:
-    """Train a recipe with several rules and seeds, interleaved, and compare them in a table.
+    """Train a recipe with several rules, or any settings, and seeds, interleaved; compare them.
 
     "none" also runs plain GRPO with 4 and 2 rollouts a prompt, "differential" also its exact
     weighting and fixed rollouts. Further --field value words go to every run. Start it again to go
@@ -211,7 +222,8 @@ def compare(
         compare_recipe(
             Console(),
             recipe,
-            rules=[rule for rule in rules.split(",") if rule],
+            rules=None if rules is None else [rule for rule in rules.split(",") if rule],
+            own_arms=arm or [],
             num_generations=num_generations,
             seeds=seeds,
             only=[arm for arm in only.split(",") if arm],

@@ -15,9 +15,9 @@ from fastrl.report.run_folders import find_runs
 from fastrl.report.tables import report_tables
 
 
-def tables_of(*paths: Path) -> dict[str, Table]:
+def tables_of(*paths: Path, against: str | None = None) -> dict[str, Table]:
     runs, _ = find_runs(paths)
-    return {table.title: table for table in report_tables(by_arm(runs))}
+    return {table.title: table for table in report_tables(by_arm(runs, against))}
 
 
 def row(table: Table, name: str) -> dict[str, str]:
@@ -52,6 +52,25 @@ def test_speed(tmp_path: Path) -> None:
     assert pruned["expected at this kept share"] == f"{250 / (250 - 0.75 * 40):.2f}x"
     assert pruned["seconds to plain's reward"] == "50.0"
     assert [r[3] for r in tables["Seeds"].rows] == ["1.00x", "1.00x", "2.00x", "8.00x"]
+
+
+def test_any_arm_can_be_the_one_to_compare_with(tmp_path: Path) -> None:
+    folder = write_comparison(tmp_path / "c")
+    for seed in (1, 2):
+        write_run(folder / f"half-seed{seed}", seed=seed, rule="random", seconds=100.0, kept=4.0)
+    tables = tables_of(folder, against="differential")
+    assert [r[0] for r in tables["Speed"].rows] == ["differential", "none", "half"]
+    assert tables["Speed"].header[2] == "faster than differential"
+    assert "Faster than differential: geometric mean" in tables["Speed"].note
+    half, plain = row(tables["Speed"], "half"), row(tables["Speed"], "none")
+    assert half["faster than differential"] == "0.50x [0.50, 0.50]"
+    assert plain["faster than differential"].startswith("0.25x [")
+    # What pruning could give is told of plain training alone.
+    assert half["Amdahl bound"] == plain["expected at this kept share"] == "-"
+    assert half["seconds to differential's reward"] == "100.0"
+    assert tables["Seeds"].header[3] == "faster than differential"
+    with pytest.raises(ValueError, match="--against odd: no run of such an arm; expected one of d"):
+        tables_of(folder, against="odd")
 
 
 def test_phases(tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fastrl.cli import ALL_RULES, app
+from fastrl.cli import app
 from fastrl.runs.compare import said_fields, show_report
 from fastrl.runs.comparison import Comparison, arms_of
 from fastrl.runs.recipe import RecipeError, build_arguments
-from fastrl.trl.config import PRUNE_RULES
 
 
 def finish(folder: Path, arm: str, seed: int, **values: Any) -> None:
@@ -38,10 +37,6 @@ def finish(folder: Path, arm: str, seed: int, **values: Any) -> None:
     (path / "summary.json").write_text(json.dumps(summary))
     rule = arm.partition("-")[0]
     (path / "config.yaml").write_text(f"recipe: x\nprune_rule: {rule}\nnum_generations: 8\n")
-
-
-def test_the_command_line_knows_every_rule() -> None:
-    assert set(ALL_RULES) == set(PRUNE_RULES)
 
 
 def test_rules_bring_their_controls() -> None:
@@ -92,7 +87,7 @@ def test_runs_are_interleaved_and_a_share_is_measured(tmp_path: Path) -> None:
         comparison.command(random, 1, run)
     finish(tmp_path, "differential", 1)
     words = comparison.command(random, 1, run)
-    assert words[words.index("--keep_fraction") + 1] == "0.25"
+    assert "--keep_fraction=0.25" in words
     assert "--resume" not in words
     differential = arms[0]
     finished_run = next(run for arm, seed, run in comparison.runs() if arm is differential)

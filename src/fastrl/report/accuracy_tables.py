@@ -34,13 +34,14 @@ def target_table(arms: Sequence[Arm], target: Target | None) -> Table:
         rows.append(tuple(cells))
     header = ["arm", "seeds that reach it", "seconds", "updates"]
     if plain is not None:
-        header += ("sooner than plain", "seeds in the ratio", "seeds without a ratio")
+        header += (f"sooner than {plain.title}", "seeds in the ratio", "seeds without a ratio")
+    called = plain.title if plain else "plain"
     note = (
         f"The target is {target.source}. Training time until held-out accuracy first reaches it, "
-        "on straight lines between scorings; means over the seeds that do. Sooner than plain: "
-        "geometric mean of plain's seconds over the arm's, seed by seed, with its 95% interval. A "
-        "seed where one of the two never reaches the target has no ratio: it is counted in the "
-        "last column, and the ratio says nothing about it."
+        "on straight lines between scorings; means over the seeds that do. Sooner than "
+        f"{called}: geometric mean of {called}'s seconds over the arm's, seed by seed, with its "
+        "95% interval. A seed where one of the two never reaches the target has no ratio: it is "
+        "counted in the last column, and the ratio says nothing about it."
     )
     if plain is not None:
         ways = time_to_target(plain, plain, target.accuracy)
@@ -56,6 +57,7 @@ def target_table(arms: Sequence[Arm], target: Target | None) -> Table:
 def equal_time_table(arms: Sequence[Arm]) -> Table:
     """Accuracy after the same training time as plain; empty without scores over time."""
     plain = baseline(arms)
+    called = plain.title if plain else "plain"
     rows = []
     for arm in arms:
         if plain is None or arm is plain:
@@ -74,7 +76,7 @@ def equal_time_table(arms: Sequence[Arm]) -> Table:
             )
     return Table(
         "At equal training time",
-        ("arm", "seeds", "seconds", "accuracy", "plain's accuracy", "difference in points"),
+        ("arm", "seeds", "seconds", "accuracy", f"{called}'s accuracy", "difference in points"),
         tuple(rows),
         "Held-out accuracy when the first of the two runs of a seed ends, the other's on a "
         "straight line between scorings; the mean difference with its 95% interval over seeds.",

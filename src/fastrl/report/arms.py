@@ -25,15 +25,26 @@ Points = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Arm:
-    """The runs of one setting, one a seed, in ascending seed."""
+    """The runs of one setting, one a seed, in ascending seed.
+
+    Attributes:
+        name, runs: see above.
+        is_chosen: whether the others are to be compared with it, plain or not.
+    """
 
     name: str
     runs: tuple[Run, ...]
+    is_chosen: bool = False
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is pruned."""
         return all(run.is_plain for run in self.runs)
+
+    @property
+    def title(self) -> str:
+        """What it is called where others are compared with it."""
+        return "plain" if self.is_plain else self.name
 
     @property
     def num_generations(self) -> int:
@@ -70,11 +81,15 @@ class Band:
     high_M: Points
 
 
-def by_arm(runs: Sequence[Run]) -> list[Arm]:
-    """Arms, plain ones first, otherwise in order of appearance.
+def by_arm(runs: Sequence[Run], against: str | None = None) -> list[Arm]:
+    """Arms: the one to compare with first, then plain ones, otherwise in order of appearance.
+
+    Args:
+        runs: of all arms.
+        against: the arm to compare the others with; None for a plain one.
 
     Raises:
-        ValueError: two runs of one arm have the same seed.
+        ValueError: two runs of one arm have the same seed, or there is no arm to compare with.
     """
     found: dict[str, list[Run]] = {}
     for run in runs:
@@ -85,20 +100,37 @@ def by_arm(runs: Sequence[Run]) -> list[Arm]:
                 "<arm>-seed<k>, each once."
             )
         others.append(run)
-    arms = [Arm(n, tuple(sorted(rs, key=lambda run: run.seed))) for n, rs in found.items()]
-    return sorted(arms, key=lambda arm: (not arm.is_plain, -arm.num_generations * arm.is_plain))
+    if against is not None and against not in found:
+        raise ValueError(
+            f"--against {against}: no run of such an arm; expected one of {', '.join(found)}."
+        )
+    arms = [
+        Arm(name, tuple(sorted(runs_of, key=lambda run: run.seed)), name == against)
+        for name, runs_of in found.items()
+    ]
+    return sorted(
+        arms,
+        key=lambda arm: (
+            not arm.is_chosen,
+            not arm.is_plain,
+            -arm.num_generations * arm.is_plain,
+        ),
+    )
 
 
 def baseline(arms: Sequence[Arm]) -> Arm | None:
-    """The plain arm to compare with: the one with most rollouts per prompt."""
+    """The arm to compare with: the chosen one, or the plain one with most rollouts per prompt."""
+    chosen = next((arm for arm in arms if arm.is_chosen), None)
     plain = [arm for arm in arms if arm.is_plain]
-    return max(plain, key=lambda arm: arm.num_generations) if plain else None
+    if chosen is not None or not plain:
+        return chosen
+    return max(plain, key=lambda arm: arm.num_generations)
 
 
 def plain_split(arms: Sequence[Arm]) -> PhaseSplit | None:
-    """Phases of the plain arm; None without one, or without phase times."""
+    """Phases of the plain arm to compare with; None without one, or without phase times."""
     plain = baseline(arms)
-    if plain is None:
+    if plain is None or not plain.is_plain:
         return None
     split = PhaseSplit(plain.phase_means(), f"mean of {plain.name}")
     return split if split.total > 0 else None

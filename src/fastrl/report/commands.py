@@ -114,6 +114,10 @@ def report(
         float | None,
         typer.Option(help="Held-out accuracy to reach, such as 0.9; else plain GRPO's final one."),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="The arm to compare the others with; else plain GRPO."),
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Also write every chart as an SVG file, to this folder.")
     ] = None,
@@ -125,7 +129,7 @@ def report(
     try:
         if output.suffix != ".html":
             raise ValueError(f"--output {output}: expected a name that ends in .html.")
-        built = build_report(runs, groups, title, target)
+        built = build_report(runs, groups, title, target, against)
         text = built.markdown
         if figures is not None:
             for figure in built.figures:

@@ -16,7 +16,7 @@ from fastrl.report.arms import Arm, by_arm
 from fastrl.report.browser import Sample, sample_groups
 from fastrl.report.cells import Table, markdown
 from fastrl.report.figures import Figure, report_figures
-from fastrl.report.run_folders import find_runs
+from fastrl.report.run_folders import find_runs, noted_against
 from fastrl.report.tables import report_tables
 from fastrl.report.targets import accuracy_target
 from fastrl.report.tiles import Tile, subtitle, summary_tiles
@@ -46,6 +46,7 @@ def build_report(
     num_groups: int = 200,
     title: str | None = None,
     target: float | None = None,
+    against: str | None = None,
 ) -> Report:
     """The report of runs.
 
@@ -54,13 +55,15 @@ def build_report(
         num_groups: groups in the rollout browser, at most.
         title: of the page; None makes one.
         target: held-out accuracy to reach, a share; None for plain's final one.
+        against: the arm to compare the others with; None for the one that a comparison notes in
+            its folder, else for plain.
 
     Raises:
-        ValueError: no run, two runs of one arm and seed, a target without scores, or a file that
-            cannot be read.
+        ValueError: no run, two runs of one arm and seed, a target without scores, no arm to compare
+            with, or a file that cannot be read.
     """
     runs, notes = find_runs(paths)
-    arms = by_arm(runs)
+    arms = by_arm(runs, against or noted_against(paths))
     if title is None:
         names = dict.fromkeys(str(run.config.get("recipe", "run")) for run in runs)
         title = ", ".join(names) + ": " + ", ".join(arm.name for arm in arms)

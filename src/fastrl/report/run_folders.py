@@ -16,6 +16,7 @@ from fastrl.report.phases import metric_lines, sum_phases
 from fastrl.report.scores import Scoring, read_scores
 
 PLAIN = "none"  # the rule that prunes nothing
+COMPARISON_NAME = "comparison.json"  # what `fastrl compare` notes in its folder
 ARM_AND_SEED = re.compile(r"(?P<arm>.+)-seed(?P<seed>\d+)")
 
 
@@ -149,6 +150,19 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
     if not runs:
         raise ValueError(f"{', '.join(map(str, paths))}: no run has made an update yet.")
     return runs, notes
+
+
+def noted_against(paths: Sequence[Path]) -> str | None:
+    """The arm that comparisons among these folders say the others are to be compared with.
+
+    Raises:
+        ValueError: a note cannot be read.
+    """
+    for path in paths:
+        found = _read(path / COMPARISON_NAME, json.loads, json.JSONDecodeError).get("against")
+        if found is not None:
+            return str(found)
+    return None
 
 
 def read_run(path: Path) -> Run:

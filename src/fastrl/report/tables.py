@@ -47,7 +47,7 @@ SEED_HEADER = (
     "arm",
     "seed",
     "training seconds",
-    "faster than plain",
+    "faster than {plain}",
     "accuracy after",
     "reward at the end",
     "kept",
@@ -77,13 +77,13 @@ SETTINGS = (
 )
 SPEED_NOTE = (
     "Training time end to end at equal updates; evaluation and checkpoints are not in it. Faster "
-    "than plain: geometric mean of the ratios of each seed, with its 95% interval (Student's t on "
-    "logarithms). Amdahl bound: plain's total over the phases that pruning leaves alone; adaptive "
-    "rollouts shorten generation too and may pass it."
+    "than {plain}: geometric mean of the ratios of each seed, with its 95% interval (Student's t "
+    "on logarithms). Amdahl bound: plain's total over the phases that pruning leaves alone; "
+    "adaptive rollouts shorten generation too and may pass it."
 )
 TO_REWARD_NOTE = (
-    " Seconds to plain's reward: until the full-group reward (trailing mean over a tenth of the "
-    "run) reaches plain's final level."
+    " Seconds to {plain}'s reward: until the full-group reward (trailing mean over a tenth of the "
+    "run) reaches {plain}'s final level."
 )
 NOT_SETTINGS = {"seed", "output_dir", "run_name", "logging_dir"}  # differ in every run
 
@@ -156,13 +156,13 @@ def speed_table(arms: Sequence[Arm]) -> Table:
         rows.append(tuple(cells))
     header = ["arm", "training seconds"]
     if plain is not None:
-        header += ["faster than plain", "expected at this kept share", "Amdahl bound"]
+        header += [f"faster than {plain.title}", "expected at this kept share", "Amdahl bound"]
     note = "Training time end to end; evaluation and checkpoints are not in it."
     if plain is not None:
-        note = SPEED_NOTE
+        note = SPEED_NOTE.format(plain=plain.title)
         if by_reward:
-            header += ["seconds to plain's reward", "sooner than plain"]
-            note += TO_REWARD_NOTE
+            header += [f"seconds to {plain.title}'s reward", f"sooner than {plain.title}"]
+            note += TO_REWARD_NOTE.format(plain=plain.title)
     return Table("Speed", tuple(header), tuple(rows), note)
 
 
@@ -211,7 +211,8 @@ def seed_table(arms: Sequence[Arm], target: Target | None = None) -> Table:
                     *(_to_target(run, target, sooner) if target else ()),
                 )
             )
-    header = SEED_HEADER + ((f"seconds to {target.accuracy:.1%}", "sooner") if target else ())
+    named = tuple(cell.format(plain=plain.title if plain else "plain") for cell in SEED_HEADER)
+    header = named + ((f"seconds to {target.accuracy:.1%}", "sooner") if target else ())
     return Table("Seeds", header, tuple(rows))
 
 

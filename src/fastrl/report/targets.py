@@ -107,7 +107,7 @@ def time_to_target(plain: Arm | None, arm: Arm, target: float) -> TimeToTarget:
             continue
         other = plains.get(run.seed)
         others = seconds_to(other, target) if other else None
-        why = _why_no_ratio(other is not None, others, mine)
+        why = _why_no_ratio(plain.title, other is not None, others, mine)
         if why is None and mine and others:
             ratios[run.seed] = others / mine
         else:
@@ -115,11 +115,13 @@ def time_to_target(plain: Arm | None, arm: Arm, target: float) -> TimeToTarget:
     return TimeToTarget(len(scored), tuple(seconds), tuple(steps), ratios, without)
 
 
-def _why_no_ratio(has_plain: bool, plains: float | None, mine: float | None) -> str | None:
+def _why_no_ratio(
+    plain: str, has_plain: bool, plains: float | None, mine: float | None
+) -> str | None:
     if not has_plain:
-        return "without a plain run"
+        return f"without a run of {plain}" if plain != "plain" else "without a plain run"
     if plains is None or mine is None:
-        late = "neither" if plains is mine else "plain" if plains is None else "the arm"
+        late = "neither" if plains is mine else plain if plains is None else "the arm"
         return f"where {late} {'ever' if late == 'neither' else 'never'} reaches it"
     return "there from the start" if 0 in (plains, mine) else None
 

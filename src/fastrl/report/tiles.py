@@ -36,9 +36,10 @@ def subtitle(arms: Sequence[Arm]) -> str:
 
 
 def summary_tiles(arms: Sequence[Arm], target: Target | None) -> list[Tile]:
-    """Of the first pruned arm against plain, or of the only arm."""
+    """Of the first pruned arm against plain, or of the first that is there."""
     plain = baseline(arms)
-    shown = next((arm for arm in arms if not arm.is_plain), arms[0])
+    compared = [arm for arm in arms if arm is not plain]
+    shown = next((arm for arm in compared if not arm.is_plain), (compared or arms)[0])
     others = plain if plain is not shown else None
     tiles = [*_against(others, arms, shown, target)] if others is not None else []
     after = _scores(shown, "after")

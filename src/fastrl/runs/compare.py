@@ -14,17 +14,21 @@ from fastrl.report.page import build_report
 from fastrl.runs.arguments import RunArguments
 from fastrl.runs.comparison import SET_BY_ARMS, Comparison, arms_of
 from fastrl.runs.folder import write_whole
+from fastrl.runs.given_arms import parse_arms, resolve_arms
 from fastrl.runs.recipe import RecipeError, build_arguments, load_recipe, parse_overrides
+from fastrl.trl.config import PRUNE_RULES
 
 # Tables that are too wide or too long for a terminal; the page has them.
 LEFT_TO_THE_PAGE = ("Seeds", "Settings", "Versions")
+OF_A_RUN = ("output_dir", "seed")
 
 
 def compare_recipe(
     console: Console,
     recipe: str,
-    rules: Sequence[str],
-    num_generations: int,
+    rules: Sequence[str] | None,
+    own_arms: Sequence[str],
+    num_generations: int | None,
     seeds: int,
     only: Sequence[str],
     folder: Path | None,
@@ -34,23 +38,36 @@ def compare_recipe(
     """Run a comparison to its end and show it.
 
     Args:
-        only: names of arms; empty for all that the rules stand for.
+        rules: each brings its arms; None for all of them, or for none if there are own arms.
+        own_arms: `name:field=value,field=value`; without rules, the others are compared with the
+            first of them.
+        num_generations: rollouts a prompt where an arm says nothing else; None for the recipe's.
+        only: names of arms; empty for all.
         folder: of the comparison; by default below `runs/`.
         words: further `--field value` words for every run.
 
     Raises:
         RecipeError: a rule, an arm, or a field that cannot be used.
     """
+    if rules is None:
+        rules = () if own_arms else PRUNE_RULES
     name, content = load_recipe(recipe)
     given = parse_overrides(words)
-    taken = [f"--{field}" for field in SET_BY_ARMS if field in given]
+    taken = [f"--{field}" for field in (SET_BY_ARMS if rules else ("seed",)) if field in given]
     if taken:
         raise RecipeError(f"{', '.join(taken)}: set by the arms and seeds of a comparison.")
-    overrides = {**given, "num_generations": str(num_generations)}
+    overrides = dict(given)
+    if num_generations is not None:
+        overrides["num_generations"] = str(num_generations)
     folder = folder or Path("runs") / f"compare-{name}"
     elsewhere: list[str] | None = [] if dry_run else None
     given_run, config = build_arguments(content, overrides, str(folder), elsewhere)
-    arms = arms_of(rules, num_generations, config.per_device_train_batch_size)
+    arms = arms_of(rules, config.num_generations, config.per_device_train_batch_size)
+    # Whatever the rules of this call: in one folder a name is one arm's.
+    every = arms_of(PRUNE_RULES, config.num_generations, config.per_device_train_batch_size)
+    own = parse_arms(own_arms, {arm.name for arm in every})
+    resolved = resolve_arms(own, content, overrides, elsewhere)
+    arms += own
     unknown = set(only) - {arm.name for arm in arms}
     if unknown:
         raise RecipeError(
@@ -59,13 +76,19 @@ def compare_recipe(
         )
     if seeds < 1:
         raise RecipeError(f"--seeds = {seeds}: expected at least 1.")
+    said = {*content, *overrides}
     comparison = Comparison(
         recipe=recipe,
         arms=tuple(arm for arm in arms if not only or arm.name in only),
         seeds=tuple(range(1, seeds + 1)),
         folder=folder,
-        extra=("--num_generations", str(num_generations), *words),
-        fields=said_fields(given_run, config, {*content, *overrides} - set(SET_BY_ARMS)),
+        extra=("--num_generations", str(config.num_generations), *words),
+        fields=said_fields(given_run, config, {*said, "num_generations"} - set(SET_BY_ARMS)),
+        arm_fields={
+            arm.name: said_fields(*resolved[arm.name], {*arm.overrides, *(said & set(SET_BY_ARMS))})
+            for arm in own
+        },
+        against=own[0].name if own and not rules else None,
     )
     if dry_run:
         for _, _, run in comparison.runs():
@@ -100,7 +123,7 @@ def said_fields(run: RunArguments, config: Any, names: Iterable[str]) -> dict[st
 
     Args:
         run, config: built from them.
-        names: of the fields; where the runs lie is none of the work.
+        names: of the fields; where the runs lie and their seeds are none of the work.
     """
     known = {**json.loads(config.to_json_string()), **vars(run)}
-    return {name: known[name] for name in sorted(names) if name != "output_dir"}
+    return {name: known[name] for name in sorted(names) if name not in OF_A_RUN}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastrl.report.run_folders import PLAIN
+from fastrl.report.run_folders import COMPARISON_NAME, PLAIN
 from fastrl.runs.folder import RunFolder, write_whole
 from fastrl.runs.recipe import RecipeError
 from fastrl.trl.config import PRUNE_RULES
@@ -20,7 +20,8 @@ FEWER_ROLLOUTS = (4, 2)
 # Rules that keep a share of each group: compared at the share that the differential rule kept.
 SHARED_FRACTION = ("top_advantage", "max_variance", "random")
 
-# What arms and seeds say; a word of the user's for all runs would be overridden or override them.
+# What the arms of rules and the seeds say; a word of the user's for all runs would be overridden
+# or override them.
 SET_BY_ARMS = ("prune_rule", "weighting", "adaptive_rollouts", "keep_fraction", "seed")
 
 
@@ -53,6 +54,8 @@ class Comparison:
         folder: holds a run folder per arm and seed.
         extra: further words for `fastrl train`.
         fields: what recipe and words set, resolved: a folder belongs to one such work.
+        arm_fields: of arms in the user's own words, what they train with, resolved.
+        against: the arm that the others are compared with; plain GRPO if None.
     """
 
     recipe: str
@@ -61,6 +64,8 @@ class Comparison:
     folder: Path
     extra: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    arm_fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    against: str | None = None
 
     def runs(self) -> Iterator[tuple[Arm, int, RunFolder]]:
         """Every run, interleaved by seed so that a drift of the machine hits all arms alike."""
@@ -78,11 +83,11 @@ class Comparison:
         overrides = dict(arm.overrides)
         if arm.takes_share_of is not None:
             overrides["keep_fraction"] = round(self._kept_share(arm.takes_share_of, seed), 4)
-        for name, value in overrides.items():
-            words += [f"--{name}", str(value)]
+        # In one word: a value may begin with dashes.
+        words += [f"--{name}={value}" for name, value in overrides.items()]
         if run.is_used():
             words.append("--resume")
-        return [sys.executable, "-m", "fastrl.cli", "train", *words]
+        return [sys.executable, "-m", "fastrl", "train", *words]
 
     def _kept_share(self, arm: str, seed: int) -> float:
         summary = RunFolder(self.folder / f"{arm}-seed{seed}").read_summary()
@@ -96,31 +101,40 @@ class Comparison:
         Raises:
             RecipeError: the folder holds a comparison of something else; names every field.
         """
-        path = self.folder / "comparison.json"
-        work = {"recipe": self.recipe, "fields": json.loads(json.dumps(dict(self.fields)))}
-        if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(_write_json, work, path)
-            return
-        found = json.loads(path.read_text())
+        path = self.folder / COMPARISON_NAME
+        work: dict[str, Any] = json.loads(
+            json.dumps(
+                {
+                    "recipe": self.recipe,
+                    "fields": dict(self.fields),
+                    "arms": {name: dict(fields) for name, fields in self.arm_fields.items()},
+                    "against": self.against,
+                }
+            )
+        )
+        found = json.loads(path.read_text()) if path.exists() else work
         if "fields" not in found:
             raise RecipeError(
                 f"{path} was written by an earlier version, which did not note the recipe's "
                 "fields. Choose another --output_dir; or, if the recipe is what it was then, "
                 "remove the file."
             )
-        problems = [
-            f"{name} = {work['fields'].get(name)!r}, its runs have {found['fields'].get(name)!r}"
-            for name in sorted({*work["fields"], *found["fields"]})
-            if work["fields"].get(name) != found["fields"].get(name)
-        ]
+        problems = _differences(work["fields"], found["fields"])
         if found["recipe"] != self.recipe:
             problems.insert(0, f"the recipe is {self.recipe}, its runs have {found['recipe']}")
+        arms = found.get("arms", {})
+        for name in sorted({*arms} & {*work["arms"]}):
+            told = _differences(work["arms"][name], arms[name])
+            problems += [f"arm {name}: {problem}" for problem in told]
         if problems:
             raise RecipeError(
                 f"{self.folder} compares something else: {'; '.join(problems)}. Choose another "
                 "--output_dir, or give the same recipe and words."
             )
+        # Further arms may join; the runs of the others stay what they are.
+        work["arms"] = arms | work["arms"]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_whole(_write_json, work, path)
 
     def execute(self, on_run: Callable[[int, int, str, bool], None]) -> None:
         """Run what has not been run.
@@ -191,6 +205,15 @@ def _fewer(count: int, num_generations: int, batch_size: int) -> dict[str, Any]:
         "num_generations": count,
         "per_device_train_batch_size": batch_size * count // num_generations,
     }
+
+
+def _differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
+    """Fields whose values are not those that the runs have, in words."""
+    return [
+        f"{name} = {now.get(name)!r}, its runs have {then.get(name)!r}"
+        for name in sorted({*now, *then})
+        if now.get(name) != then.get(name)
+    ]
 
 
 def _write_json(content: dict[str, Any], path: Path) -> None:

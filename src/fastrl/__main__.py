@@ -1,0 +1,5 @@
+"""`python -m fastrl`: the command line."""
+
+from fastrl.cli import main
+
+main()
