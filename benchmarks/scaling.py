@@ -209,14 +209,7 @@ def main() -> None:
         found = measure(Work(**json.loads(options.point)), options.warmup, options.batches)
         print(json.dumps(found))
         return
-    base = Work(
-        policy=options.policy,
-        prompts=options.prompts,
-        rollouts=options.rollouts,
-        tokens=options.tokens,
-        levels=options.levels,
-        updates=options.updates,
-    )
+    base = Work.of(options)
     values = {name: sizes for name, (_, sizes) in FACTORS.items()}
     if options.quick:
         base = replace(base, prompts=2, rollouts=4, tokens=4, levels=2, updates=2)

@@ -7,6 +7,7 @@ policy says.
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -58,6 +59,12 @@ class Work:
             problems.append(f"{self.rows} rows of a batch: no multiple of updates = {self.updates}")
         if problems:
             raise ValueError("; ".join(problems))
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Work:
+        """The work of plain TRL that a command line asks for, in options of the same names."""
+        names = ("policy", "prompts", "rollouts", "tokens", "levels", "updates")
+        return cls(**{name: getattr(options, name) for name in names})
 
     @property
     def rows(self) -> int:

@@ -201,14 +201,7 @@ def main() -> int:
     if options.quick:
         options.prompts, options.rollouts, options.tokens, options.updates = 2, 4, 4, 2
         options.rounds, options.warmup = 3, 1
-    work = Work(
-        policy=options.policy,
-        prompts=options.prompts,
-        rollouts=options.rollouts,
-        tokens=options.tokens,
-        levels=options.levels,
-        updates=options.updates,
-    )
+    work = Work.of(options)
     arms = {"trl": work, "none": replace(work, arm="none"), "pruned": replace(work, arm="exact")}
     given = replace(arms["pruned"], replayed=True)
     whole = take_turns(arms, options.warmup, options.rounds)

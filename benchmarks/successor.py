@@ -133,21 +133,13 @@ def train(options: argparse.Namespace, arm: str, seed: int, folder: RunFolder) -
     trainer.add_callback(MetricsCallback(folder, lambda line: None))
     trainer.rollout_observers.append(folder.write_rollouts)
     trainer.train()
-    lines = folder.read_metrics()
-    phases = sorted({name for line in lines for name in line if name.startswith("fastrl/time/")})
     folder.update_summary(
         arm=arm,
         seed=seed,
         before=before,
         after=score(trainer.model, tokenizer, options.samples, options.held_out),
-        seconds=lines[-1]["seconds"],
-        seconds_per_phase={
-            name.removeprefix("fastrl/time/"): round(sum(x.get(name) or 0.0 for x in lines), 2)
-            for name in phases
-        },
-        kept=sum(x.get("fastrl/kept", 0.0) for x in lines),
-        generated=sum(x.get("fastrl/generated", 0.0) for x in lines),
         finished=time.strftime("%Y-%m-%d %H:%M:%S"),
+        **folder.totals(),
     )
 
 

@@ -1,5 +1,6 @@
 """Work of a known amount: as many rows and tokens as it says, and those alone are kept."""
 
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,12 @@ def test_sizes_follow_from_the_work() -> None:
     assert (work.rows, work.kept_share) == (128, 0.25)
     assert work.kept_alone() == Work(arm="trl", prompts=8, rollouts=4, levels=4)
     assert Work(arm="none", rollouts=16).kept_share == 1.0
+
+
+def test_work_of_a_command_line() -> None:
+    sizes = {"prompts": 3, "rollouts": 6, "tokens": 7, "levels": 2, "updates": 9}
+    options = Namespace(policy="a/folder", **sizes, rounds=5)
+    assert Work.of(options) == Work(policy="a/folder", arm="trl", **sizes)
 
 
 @pytest.mark.parametrize(

@@ -122,3 +122,19 @@ def test_rewind_without_a_checkpoint_starts_over(folder: RunFolder) -> None:
 def test_summary_values_are_merged(folder: RunFolder) -> None:
     folder.update_summary(before={"sampled": 0.4})
     assert folder.update_summary(steps=8) == {"before": {"sampled": 0.4}, "steps": 8}
+
+
+def test_totals_are_of_the_whole_run(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    first = {"fastrl/generated": 8.0, "fastrl/kept": 4.0, "fastrl/num_generations": 4.0}
+    folder.append_metrics({"step": 1, "seconds": 2.0, "fastrl/time/update": 1.111, **first})
+    folder.append_metrics({"step": 2, "seconds": 3.0, "fastrl/time/update": None})
+    folder.append_metrics({"step": 3, "seconds": 5.0, "fastrl/time/other": 0.5, "fastrl/kept": 1.0})
+    assert folder.totals() == {
+        "steps": 3,
+        "seconds": 5.0,
+        "seconds_per_phase": {"other": 0.5, "update": 1.11},
+        "generated": 8.0,
+        "kept": 5.0,
+        "num_generations": [4.0],
+    }

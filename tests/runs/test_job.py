@@ -11,10 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from safetensors.torch import load_file
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from fastrl.cli import app
+from fastrl.runs.job import Job
+from fastrl.runs.progress import Progress
+from fastrl.runs.recipe import build_arguments
 
 SMALL = [
     "toy_geometry",
@@ -32,14 +36,13 @@ SMALL = [
 ]
 
 
-def command(*arguments: str) -> list[str]:
-    code = "import torch; torch.set_num_threads(1); from fastrl.cli import main; main()"
-    return [sys.executable, "-c", code, "train", *SMALL, *arguments]
+def train(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["train", *SMALL, *arguments])
 
 
 def run(*arguments: str) -> str:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = train(*arguments)
+    assert done.exit_code == 0, done.stderr
     return done.stdout
 
 
@@ -96,8 +99,11 @@ def test_a_killed_run_resumes_to_the_same_weights(
     finished: tuple[Path, str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
+    code = "import torch; torch.set_num_threads(1); from fastrl.cli import main; main()"
     process = subprocess.Popen(
-        command("--output_dir", str(folder)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", code, "train", *SMALL, "--output_dir", str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 120
     metrics = folder / "metrics.jsonl"
@@ -113,10 +119,8 @@ def test_a_killed_run_resumes_to_the_same_weights(
         or "after" not in (folder / "summary.json").read_text()
     )
 
-    again = subprocess.run(
-        command("--output_dir", str(folder)), capture_output=True, text=True, check=False
-    )
-    assert again.returncode == 2
+    again = train("--output_dir", str(folder))
+    assert again.exit_code == 2
     assert "--resume" in again.stderr
 
     run("--output_dir", str(folder), "--resume")
@@ -154,6 +158,24 @@ def test_resume_without_a_run_is_refused(tmp_path: Path) -> None:
     assert "holds no run" in result.stderr
 
 
+def test_a_run_begun_before_a_field_was_added_can_be_resumed(tmp_path: Path) -> None:
+    console = Console(quiet=True)
+
+    def job(**fields: str) -> Job:
+        run, config = build_arguments({"use_cpu": True, "bf16": False}, fields, str(tmp_path))
+        return Job("x", run, config, Progress(console))
+
+    begun = job().resolved()
+    for field in ("lora_dropout", "lora_target_modules", "max_resamples"):
+        del begun[field]
+    job().folder.write_config(begun)
+    assert job().resume_problems() == []
+    assert job(lora_dropout="0.1", max_resamples="2").resume_problems() == [
+        "lora_dropout = 0.1, the run was started with 0.0",
+        "max_resamples = 2, the run was started with 8",
+    ]
+
+
 def test_help_lists_every_field() -> None:
     result = CliRunner(env={"COLUMNS": "160"}).invoke(app, ["train", "--help"])
     assert result.exit_code == 0
@@ -180,7 +202,6 @@ def test_resuming_a_finished_run_shows_it_again(finished: tuple[Path, str]) -> N
 @pytest.mark.slow
 def test_resuming_with_other_settings_is_refused(finished: tuple[Path, str]) -> None:
     folder, _ = finished
-    words = ["--output_dir", str(folder), "--resume", "--beta", "0.5"]
-    done = subprocess.run(command(*words), capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    done = train("--output_dir", str(folder), "--resume", "--beta", "0.5")
+    assert done.exit_code == 2
     assert "beta = 0.5, the run was started with 0.01" in done.stderr

@@ -118,6 +118,27 @@ class RunFolder:
         content: dict[str, Any] = json.loads(self.summary_path.read_text())
         return content
 
+    def totals(self) -> dict[str, Any]:
+        """Seconds, phases and shares of the whole run, resumes included."""
+        lines = self.read_metrics()
+
+        def total(name: str) -> float:
+            return sum(line.get(name) or 0.0 for line in lines)
+
+        phases = sorted({n for line in lines for n in line if n.startswith("fastrl/time/")})
+        return {
+            "steps": lines[-1]["step"],
+            "seconds": lines[-1]["seconds"],
+            "seconds_per_phase": {
+                name.removeprefix("fastrl/time/"): round(total(name), 2) for name in phases
+            },
+            "generated": total("fastrl/generated"),
+            "kept": total("fastrl/kept"),
+            "num_generations": [
+                line["fastrl/num_generations"] for line in lines if "fastrl/num_generations" in line
+            ],
+        }
+
     # -- resume -----------------------------------------------------------------------------
 
     def last_complete_checkpoint(self) -> Path | None:

@@ -23,7 +23,7 @@ from fastrl.runs.data import TrainingData, processor_resizes, training_data
 from fastrl.runs.folder import RunFolder
 from fastrl.runs.machine import machine, versions
 from fastrl.runs.progress import Progress
-from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
+from fastrl.trl import FastGRPOConfig, FastGRPOTrainer, FastRLArguments
 from fastrl.trl.validation import raise_run_problems, run_problems
 
 # Fields that a config computes for itself; read back from YAML they would contradict each other.
@@ -164,7 +164,7 @@ class Job:
                 last = self.folder.read_metrics()[-1]
                 self.folder.append_score(last["step"], last["seconds"], after)
             self.folder.update_summary(
-                after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self._totals()
+                after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self.folder.totals()
             )
         everyone.wait_for_everyone()
         return self.folder.read_summary()
@@ -182,7 +182,9 @@ class Job:
 
     def resume_problems(self) -> list[str]:
         """Settings that differ from those of the run that is to be taken up again, in words."""
-        stored = self.folder.read_config()
+        # A run begun before a field was added went by what is its default now.
+        defaults = {**vars(RunArguments()), **vars(FastRLArguments())}
+        stored = {**yaml.safe_load(yaml.safe_dump(defaults)), **self.folder.read_config()}
         resolved = yaml.safe_load(yaml.safe_dump(self.resolved()))
         # A generation batch has so many rows per process.
         processes = self.config.world_size
@@ -251,25 +253,4 @@ class Job:
             **score,
             "pictures": len(self.data.held_out),
             "samples": self.trainer.num_generations_eval,
-        }
-
-    def _totals(self) -> dict[str, Any]:
-        """Seconds, phases and shares of the whole run, resumes included."""
-        lines = self.folder.read_metrics()
-
-        def total(name: str) -> float:
-            return sum(line.get(name) or 0.0 for line in lines)
-
-        phases = sorted({n for line in lines for n in line if n.startswith("fastrl/time/")})
-        return {
-            "steps": lines[-1]["step"],
-            "seconds": lines[-1]["seconds"],
-            "seconds_per_phase": {
-                name.removeprefix("fastrl/time/"): round(total(name), 2) for name in phases
-            },
-            "generated": total("fastrl/generated"),
-            "kept": total("fastrl/kept"),
-            "num_generations": [
-                line["fastrl/num_generations"] for line in lines if "fastrl/num_generations" in line
-            ],
         }
