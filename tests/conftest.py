@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 
@@ -28,3 +29,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "ignore:.*gradient_checkpointing.*:FutureWarning",
     ):
         config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what the imports made out of the collector's way: every `train()` sets it to work.
+
+    It would take longer than most of the tests' own runs.
+    """
+    gc.collect()
+    gc.freeze()

@@ -180,7 +180,7 @@ def test_the_folder_is_named_after_what_it_holds() -> None:
 
 
 WORDS = ("evaluate", "toy", "--dataset", "toy", "--samples", "4", "--sampling", "training")
-SIZE = ("--limit", "64", "--batch_size", "16")
+SIZE = ("--limit", "32", "--batch_size", "8")
 
 
 def run(folder: Path, *words: str) -> Result:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from fastrl.geometry.toy import STARTING_POLICY
 from fastrl.recipes import launch_configs
+from process_runs import train_on_two
 
 FSDP_SCRIPT = Path(__file__).with_name("fsdp_on_cpu.py")
 pytestmark = pytest.mark.slow
@@ -31,19 +32,19 @@ def fsdp_environment() -> dict[str, str]:
     return environment
 
 
-def launch(recipe: str, folder: Path, sharded: bool, *words: str) -> None:
-    code = [str(FSDP_SCRIPT)] if sharded else ["-m", "fastrl.cli"]
+def launch(recipe: str, folder: Path, *words: str) -> None:
+    """`fastrl train` as a launcher starts it, with shards."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc_per_node", "2", *code, "train", recipe, "--output_dir", str(folder)),
-            *words,
+            *("--nproc_per_node", "2", str(FSDP_SCRIPT), "train", recipe),
+            *("--output_dir", str(folder), *words),
         ],
         env={
             **os.environ,
             "ACCELERATE_USE_CPU": "true",
             "OMP_NUM_THREADS": "1",
-            **(fsdp_environment() if sharded else {}),
+            **fsdp_environment(),
         },
         capture_output=True,
         text=True,
@@ -65,8 +66,8 @@ def test_sharded_weights_are_those_of_ddp_and_a_resumed_run_ends_there(tmp_path:
         max_steps=4,
     )
     plain, sharded = tmp_path / "plain", tmp_path / "sharded"
-    launch(recipe, plain, sharded=False)
-    launch(recipe, sharded, sharded=True)
+    train_on_two(recipe, plain)
+    launch(recipe, sharded)
     assert (sharded / "checkpoint-2" / "pytorch_model_fsdp.bin").exists()
     start = load_file(STARTING_POLICY / "model.safetensors")
     expected, found = weights(plain), weights(sharded)
@@ -82,6 +83,6 @@ def test_sharded_weights_are_those_of_ddp_and_a_resumed_run_ends_there(tmp_path:
     summary = json.loads((sharded / "summary.json").read_text())
     del summary["finished"]
     (sharded / "summary.json").write_text(json.dumps(summary))
-    launch(recipe, sharded, True, "--resume")
+    launch(recipe, sharded, "--resume")
     again = weights(sharded)
     assert all(torch.equal(again[name], tensor) for name, tensor in found.items())

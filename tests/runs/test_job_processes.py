@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,10 +11,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fastrl.cli import app
+from process_runs import train_on_two
 
-LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
 SMALL = [
-    "toy_geometry",
     *("--max_steps", "4"),
     *("--save_steps", "2"),
     *("--steps_per_generation", "2"),
@@ -31,19 +28,10 @@ SMALL = [
 pytestmark = pytest.mark.slow
 
 
-def launch(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *LAUNCH, "-m", "fastrl.cli", "train", *SMALL]
-    return subprocess.run(
-        [*command, "--output_dir", str(folder), *words], capture_output=True, text=True
-    )
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("processes") / "run"
-    done = launch(folder)
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
+    return folder, train_on_two("toy_geometry", folder, *SMALL)
 
 
 def steps(path: Path) -> list[int]:
@@ -87,8 +75,7 @@ def test_both_go_on_from_a_checkpoint_to_the_same_weights(
     del summary["finished"], summary["after"]
     (folder / "summary.json").write_text(json.dumps(summary))
 
-    done = launch(folder, "--resume")
-    assert done.returncode == 0, done.stderr
+    train_on_two("toy_geometry", folder, *SMALL, "--resume")
     expected = load_file(whole / "checkpoint-4" / "model.safetensors")
     found = load_file(folder / "checkpoint-4" / "model.safetensors")
     assert expected.keys() == found.keys()
@@ -104,7 +91,7 @@ def test_both_go_on_from_a_checkpoint_to_the_same_weights(
 
 def test_another_number_of_processes_is_refused(finished: tuple[Path, str]) -> None:
     folder, _ = finished
-    words = ["train", *SMALL, "--output_dir", str(folder), "--resume"]
+    words = ["train", "toy_geometry", *SMALL, "--output_dir", str(folder), "--resume"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 2
     assert "number of processes = 1, the run was started with 2" in result.stderr

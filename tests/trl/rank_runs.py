@@ -1,31 +1,19 @@
-"""Runs on several processes: gloo on the CPU, and completions that every run replays alike."""
+"""What runs on several processes: completions that every run replays alike, and what came out."""
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import os
-import queue
 import random
-import socket
-import sys
-import traceback
-from multiprocessing.context import ForkServerContext
-from pathlib import Path
 from typing import Any
 
 import pytest
 import stand_in_engine
 import torch
-from accelerate.state import AcceleratorState
 from tiny_runs import make_trainer, weights_of
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
 from fastrl.trl import FastGRPOTrainer
 from fastrl.trl.weighting import SHARE_KEY
-
-PATIENCE = 240  # seconds that a job may take on a busy machine
 
 
 class Replayed(FastGRPOTrainer):  # type: ignore[misc]
@@ -158,74 +146,3 @@ def real_lengths(micro: dict[str, Any]) -> list[int]:
         return []
     completion = micro["completion_mask"].sum(dim=1)
     return (micro["prompt_mask"].sum(dim=1) + completion)[completion > 0].tolist()
-
-
-def _child(job: Any, rank: int, world: int, port: int, results: Any, args: Any, kw: Any) -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "ACCELERATE_USE_CPU": "true",
-    }
-    torch.set_num_threads(1)
-    AcceleratorState._reset_state(True)
-    file = Path(args[1]) / f"rank{rank}.pt"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        torch.save(job(*args, **kw), file)
-        results.put((rank, str(file), None))
-    except Exception:
-        # Whatever it was is the parent's to tell; the other processes wait for this one.
-        results.put((rank, None, traceback.format_exc()))
-    finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-
-
-def _context() -> ForkServerContext:
-    """Processes forked off one that has imported everything already: that takes longest."""
-    here = str(Path(__file__).parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([here, *filter(None, sys.path)]))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rank_runs"])
-    return context
-
-
-def run_ranks(world: int, job: Any, model: str, out: str, *args: Any, **kw: Any) -> list[Any]:
-    """What `job(model, out, ...)` returns on each of `world` processes, in order.
-
-    Raises:
-        RuntimeError: a process failed, with its traceback, or took too long.
-    """
-    context = _context()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    results = context.Queue()
-    processes = [
-        context.Process(
-            target=_child, args=(job, rank, world, port, results, (model, out, *args), kw)
-        )
-        for rank in range(world)
-    ]
-    for process in processes:
-        process.start()
-    files: dict[int, str] = {}
-    try:
-        for _ in processes:
-            rank, file, failure = results.get(timeout=PATIENCE)
-            if failure is not None:
-                raise RuntimeError(f"process {rank} of {world}:\n{failure}")
-            files[rank] = file
-        for process in processes:
-            process.join(timeout=30)
-    except queue.Empty:
-        raise RuntimeError(f"{world} processes took more than {PATIENCE} s") from None
-    finally:
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-    return [torch.load(files[rank], weights_only=False) for rank in range(world)]

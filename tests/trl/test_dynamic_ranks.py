@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_runs import Weights, run_ranks
+from rank_runs import Weights
 from test_dynamic_sampling import SAMPLED, rows
 from tiny_runs import largest_difference, make_trainer
 
 from fastrl.trl import FastGRPOTrainer
+from process_runs import run_ranks
 
 TOLERANCE = 1e-3  # as in test_several_processes.py
 

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from peft import LoraConfig
-from rank_runs import completions, replay, replay_all, run_ranks, sampled
+from rank_runs import completions, replay, replay_all, sampled
 from tiny_runs import largest_difference, text_rows, vision_rows
+
+from process_runs import run_ranks
 
 # Largest difference of any weight after any of 5 AdamW updates, relative to the largest weight.
 # Sums are taken in another order; AdamW's division magnifies that where a gradient is near zero

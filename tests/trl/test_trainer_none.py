@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rank_runs import plain_and_none, run_ranks
+from rank_runs import plain_and_none
 from tiny_runs import largest_difference, make_trainer, vision_rows, weights_of
 from trl import GRPOTrainer
+
+from process_runs import run_ranks
 
 
 def same_run(model: str, out: str, **overrides: Any) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import stand_in_engine
 import torch
-from rank_runs import run_ranks, with_engine
+from rank_runs import with_engine
 from tiny_runs import largest_difference, make_trainer, weights_of
 from trl import GRPOTrainer
 
 from fastrl.trl.weighting import SHARE_KEY
+from process_runs import run_ranks
 
 MODES = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 # Narrow bounds, so that some ratios of a bfloat16 engine lie outside them.

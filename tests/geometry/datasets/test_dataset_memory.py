@@ -13,7 +13,7 @@ from fastrl.geometry.toy import STARTING_POLICY
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
 
 STATUS = Path("/proc/self/status")
-SIDE, PICTURES = 800, 300
+SIDE, PICTURES = 800, 150
 DECODED = SIDE * SIDE * 3 * PICTURES / 1e6  # megabytes
 
 
@@ -57,5 +57,5 @@ def test_memory_does_not_grow_with_the_data_set(
         assert all(row["images"][0] is batch[0]["images"][0] for row in batch[:8])
         highest = max(highest, private_memory())
     assert met == [str(number) for number in range(PICTURES)]
-    # Two batches of two pictures, and what PIL needs beside them; all of them would be 576 MB.
-    assert highest - before < DECODED / 10
+    # Two batches of two pictures, and what PIL needs beside them; all of them would be 288 MB.
+    assert highest - before < DECODED / 5
