@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 import fastrl
+from fastrl.geometry.commands import register as register_geometry_commands
 from fastrl.report.commands import register as register_report_commands
 
 app = typer.Typer(
@@ -148,15 +149,21 @@ def recipes(
         str | None,
         typer.Option(help="Print the accelerate configuration of this recipe, as a path."),
     ] = None,
+    verl: Annotated[
+        str | None, typer.Option(help="Print verl's launch script of this recipe, as a path.")
+    ] = None,
 ) -> None:
-    """List the shipped recipes, or find the accelerate configuration that launches one."""
+    """List the shipped recipes, or find what launches one."""
     from rich.table import Table
 
-    from fastrl.recipes import shipped_recipes
-    from fastrl.recipes.reading import RecipeError, read_recipe
+    from fastrl.recipes import shipped_recipes, verl_recipes
+    from fastrl.recipes.reading import RecipeError, read_recipe, verl_script
 
     console = Console()
     try:
+        if verl is not None:
+            console.print(str(verl_script(verl)), soft_wrap=True, highlight=False)
+            return
         if accelerate is not None:
             path = read_recipe(accelerate).launch
             if path is None:
@@ -175,7 +182,9 @@ def recipes(
     console.print(table)
     console.print(
         "One GPU or none: fastrl train RECIPE. Several: accelerate launch --config_file "
-        '"$(fastrl recipes --accelerate RECIPE)" -m fastrl train RECIPE',
+        '"$(fastrl recipes --accelerate RECIPE)" -m fastrl train RECIPE\n'
+        'verl: bash "$(fastrl recipes --verl RECIPE)" DATA_DIR, for '
+        f"{', '.join(verl_recipes())}",
         soft_wrap=True,
         highlight=False,
     )
@@ -349,6 +358,7 @@ def doctor() -> None:
         raise typer.Exit(code=1)
 
 
+register_geometry_commands(app)
 register_report_commands(app)
 
 

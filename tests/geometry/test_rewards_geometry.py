@@ -7,7 +7,13 @@ import pytest
 
 from fastrl.geometry import rewards
 from fastrl.geometry.grading import GoldError, Grader
-from fastrl.geometry.rewards import GeometryReward, accuracy_reward, compute_score, format_reward
+from fastrl.geometry.rewards import (
+    GeometryReward,
+    accuracy_reward,
+    compute_score,
+    compute_scores,
+    format_reward,
+)
 
 HANGS_OR_FAILS = """
 import json, sys, time
@@ -143,6 +149,24 @@ def test_verl_gets_the_sum(completion: str, score: float) -> None:
         )
         == score
     )
+
+
+@pytest.mark.parametrize(
+    ("completion", "parts"),
+    [
+        (RIGHT, {"score": 1.5, "acc": 1.0, "format": 1.0}),
+        (r"\boxed{5}", {"score": 1.0, "acc": 1.0, "format": 0.0}),
+        (r"<thinking>a</thinking>\boxed{6}", {"score": 0.5, "acc": 0.0, "format": 1.0}),
+        ("5", {"score": 0.0, "acc": 0.0, "format": 0.0}),
+    ],
+)
+def test_verl_gets_the_parts(completion: str, parts: dict[str, float]) -> None:
+    assert compute_scores("geoqa", completion, "5", {"index": 1}) == parts
+    weighted = compute_scores("geoqa", completion, "5", accuracy_weight=0.9, format_weight=0.1)
+    assert weighted["score"] == 0.9 * parts["acc"] + 0.1 * parts["format"]
+    assert (weighted["acc"], weighted["format"]) == (parts["acc"], parts["format"])
+    with pytest.raises(GoldError, match=r"^geoqa, row 17: the gold answer"):
+        compute_scores("geoqa", completion, "", {"index": 17})
 
 
 def test_weights_are_configurable() -> None:

@@ -59,7 +59,7 @@ class GeometryReward:
     """Accuracy and format rewards with weights of one's own.
 
     For TRL: `reward_funcs=[reward.accuracy_reward, reward.format_reward]`, with a data set column
-    `answer`. For verl: `compute_score` in a file that `custom_reward_function.path` names.
+    `answer`. For verl: `compute_scores` in a file that `custom_reward_function.path` names.
 
     Args:
         accuracy_weight: the reward for a correct answer.
@@ -126,13 +126,26 @@ class GeometryReward:
         ground_truth: str,
         extra_info: Mapping[str, Any] | None = None,
     ) -> float:
-        """The summed reward of one completion, with verl's arguments.
+        """The summed reward of one completion, with verl's arguments: see `compute_scores`."""
+        return self.compute_scores(data_source, solution_str, ground_truth, extra_info)["score"]
+
+    def compute_scores(
+        self,
+        data_source: str,
+        solution_str: str,
+        ground_truth: str,
+        extra_info: Mapping[str, Any] | None = None,
+    ) -> dict[str, float]:
+        """The reward of one completion and its parts, with verl's arguments.
 
         Args:
             data_source: the data set's name; named in errors.
             solution_str: the completion.
             ground_truth: the gold answer.
             extra_info: verl's extra columns; an `index` is named in errors.
+
+        Returns:
+            `score`, the summed reward; `acc` and `format`, 1 or 0 each, whatever their weights.
 
         Raises:
             GoldError: the gold answer is missing or unreadable; the message names the row.
@@ -142,7 +155,9 @@ class GeometryReward:
         except GoldError as error:
             row = (extra_info or {}).get("index", "unknown")
             raise GoldError(f"{data_source}, row {row}: {error}") from error
-        return self.accuracy_weight * correct + self.format_weight * has_format(solution_str)
+        formed = has_format(solution_str)
+        score = self.accuracy_weight * correct + self.format_weight * formed
+        return {"score": score, "acc": float(correct), "format": float(formed)}
 
 
 def accuracy_reward(
@@ -181,3 +196,21 @@ def compute_score(
     """
     reward = GeometryReward(accuracy_weight=accuracy_weight, format_weight=format_weight)
     return reward.compute_score(data_source, solution_str, ground_truth, extra_info)
+
+
+def compute_scores(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    accuracy_weight: float = ACCURACY_WEIGHT,
+    format_weight: float = FORMAT_WEIGHT,
+) -> dict[str, float]:
+    """As `compute_score`, with the parts: `score` (the weighted sum), `acc` and `format` (1 or 0).
+
+    verl reports `acc` when it validates, and can filter groups by it
+    (`algorithm.filter_groups.metric=acc`).
+    """
+    reward = GeometryReward(accuracy_weight=accuracy_weight, format_weight=format_weight)
+    return reward.compute_scores(data_source, solution_str, ground_truth, extra_info)

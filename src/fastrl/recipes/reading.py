@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fastrl.recipes import RECIPES_FOLDER, launch_configs, shipped_recipes
+from fastrl.recipes import RECIPES_FOLDER, launch_configs, shipped_recipes, verl_recipes
 
 
 class RecipeError(ValueError):
@@ -70,6 +70,20 @@ def load_recipe(name: str) -> tuple[str, dict[str, Any]]:
     """A recipe's name and fields; see `read_recipe`."""
     recipe = read_recipe(name)
     return recipe.name, recipe.fields
+
+
+def verl_script(name: str) -> Path:
+    """The shipped launch script for verl of that name.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    known = verl_recipes()
+    if name not in known:
+        raise RecipeError(
+            f"--verl {name}: no shipped script for verl ({', '.join(known)}){nearest(name, known)}."
+        )
+    return known[name]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -13,6 +13,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 # Beyond it vision processors refuse a picture.
 MAX_ASPECT = 200
+_PLAIN_FORMATS = ("PNG", "JPEG")
+# The EXIF tag that says which way is up: 1 is upright.
+_ORIENTATION = 0x0112
 # What PIL raises for a file that is no picture, is cut short, or has broken contents.
 _UNREADABLE = (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError)
 
@@ -52,8 +55,8 @@ class Picture:
         try:
             with _opened(self.source) as picture:
                 width, height = picture.size
-                # EXIF orientations 5 to 8 lie on their side.
-                turned = picture.getexif().get(0x0112, 1) >= 5
+                # Orientations 5 to 8 lie on their side.
+                turned = picture.getexif().get(_ORIENTATION, 1) >= 5
         except _UNREADABLE as error:
             raise self._error(error) from error
         return (height, width) if turned else (width, height)
@@ -85,6 +88,33 @@ class Picture:
         except _UNREADABLE as error:
             raise self._error(error) from error
         return fit_pixels(picture, min_pixels, max_pixels)
+
+    def encoded(self) -> bytes:
+        """The picture as an image file that every reader shows alike.
+
+        The source's own bytes if it is a PNG or JPEG, RGB or grey, opaque and upright; else a PNG
+        of what `open` returns.
+
+        Raises:
+            PictureError: it cannot be read.
+        """
+        try:
+            with _opened(self.source) as picture:
+                plain = (
+                    picture.format in _PLAIN_FORMATS
+                    and picture.mode in ("RGB", "L")
+                    and "transparency" not in picture.info
+                    and picture.getexif().get(_ORIENTATION, 1) == 1
+                )
+            if plain and isinstance(self.source, bytes):
+                return self.source
+            if plain and isinstance(self.source, str | Path):
+                return Path(self.source).read_bytes()
+        except _UNREADABLE as error:
+            raise self._error(error) from error
+        file = io.BytesIO()
+        self.open().save(file, "png")
+        return file.getvalue()
 
     def _error(self, error: Exception) -> PictureError:
         return PictureError(f"the picture {_brief(self.source)} cannot be read: {error}")
