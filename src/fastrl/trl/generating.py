@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,8 @@ from fastrl.core import KeepAll, Selection
 from fastrl.trl.batch import num_rows
 from fastrl.trl.deferring import DeferringMixin
 from fastrl.trl.fetching import FetchedOnce
-from fastrl.trl.picturing import pictures_once
 from fastrl.trl.planning import SplitPlan
+from fastrl.trl.prompting import prompts_once
 from fastrl.trl.ranks import GlobalRows, RowPlaces, gather_rows
 from fastrl.trl.record import row_pictures
 from fastrl.trl.selecting import select_rollouts
@@ -125,9 +125,10 @@ class GeneratingMixin(DeferringMixin):
         return self._score(inputs)
 
     def _score(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's generation and scoring of some rows, once; equal pictures are processed once."""
+        """TRL's generation and scoring of some rows, once; equal prompts are processed once."""
         self._rewards_per_func = None
-        with pictures_once(self.processing_class):
+        # A rollout function may ask for more of the processor than it has methods: its class.
+        with nullcontext() if self.rollout_func else prompts_once(self):
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if self._rewards_per_func is None or num_rows(output) != len(inputs):
             raise ValueError(
