@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "evaluation": {"geometry", "evaluation"},
     "recipes": {"recipes"},
     "runs": {"core", "trl", "geometry", "recipes", "report", "runs"},
-    "doctor": {"trl"},
+    "doctor": {"core", "trl", "verl"},
     "cli": {"runs", "recipes", "report", "geometry", "evaluation", "doctor", "trl"},
     "__main__": {"cli"},
 }

@@ -9,6 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from types import ModuleType
 
+from fastrl.core.seams import HostVersionError
+
 PACKAGES = (
     "numpy",
     "torch",
@@ -18,6 +20,9 @@ PACKAGES = (
     "datasets",
     "trl",
     "verl",
+    "ray",
+    "TransferQueue",
+    "tensordict",
 )
 
 
@@ -64,14 +69,16 @@ def _versions() -> list[Finding]:
 
 def _trl() -> list[Finding]:
     if _installed("trl") is None:
+        if _installed("verl") is not None:
+            return [Finding("TRL host", "not installed (verl has an environment of its own)")]
         return [
             Finding("TRL host", "not installed", 'pip install "fastrl-grpo[trl]" to train with TRL')
         ]
-    versions = importlib.import_module("fastrl.trl.versions")
     try:
+        versions = importlib.import_module("fastrl.trl.versions")
         versions.check_trl_version()
-    except versions.HostVersionError as error:
-        return [Finding("TRL host", str(error), versions.REMEDY)]
+    except HostVersionError as error:
+        return [Finding("TRL host", str(error), error.remedy)]
     trainer = importlib.import_module("trl").GRPOTrainer
     utilities = importlib.import_module("trl.trainer.utils")
     moved = versions.missing_seams(trainer, utilities)
@@ -102,7 +109,28 @@ def _verl() -> list[Finding]:
                 "give each its own virtual environment",
             )
         ]
-    return [Finding("verl host", "this version of FastRL does not drive verl yet")]
+    try:
+        versions = importlib.import_module("fastrl.verl.versions")
+        versions.check_verl_version()
+        lacking = versions.missing_needs()
+        if lacking:
+            found = f"not installed, though verl's trainer imports it: {', '.join(lacking)}"
+            return [Finding("verl host", found, f"pip install {' '.join(lacking)}")]
+        moved = versions.missing_seams()
+    except HostVersionError as error:
+        return [Finding("verl host", str(error), error.remedy)]
+    except ImportError as error:
+        remedy = 'pip install "fastrl-grpo[verl]" in a new virtual environment'
+        return [Finding("verl host", f"verl cannot be imported: {error}", remedy)]
+    if moved:
+        return [Finding("verl host", fault, versions.REMEDY) for fault in moved]
+    seams = sum(len(names) for _, _, names in versions.SEAMS)
+    trainer = importlib.import_module("fastrl.verl.trainer").FastRLTrainer
+    loaded = importlib.import_module("verl.trainer.ppo.v1").get_trainer_cls("fastrl")
+    if loaded is not trainer:
+        found = f"verl loads {loaded.__module__}.{loaded.__name__} as 'fastrl'"
+        return [Finding("verl host", found, "remove what registers a trainer of that name")]
+    return [Finding("verl host", f"all {seams} seams in place; verl loads the trainer")]
 
 
 def _accelerator() -> Finding:

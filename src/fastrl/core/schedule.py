@@ -183,6 +183,21 @@ class AdaptiveRollouts:
         ]
 
 
+def prolonged(state: Mapping[str, Any], schedule: AdaptiveRollouts) -> Mapping[str, Any]:
+    """The state for a run of another length: its total steps become the schedule's.
+
+    How far the run is only blends two means; a run may be prolonged, its groups may not change.
+
+    Returns:
+        The state itself where the lengths agree (or it is malformed), else a changed copy.
+    """
+    settings = state.get("settings")
+    total_steps = schedule.state_dict()["settings"]["total_steps"]
+    if not isinstance(settings, Mapping) or settings.get("total_steps", total_steps) == total_steps:
+        return state
+    return {**state, "settings": {**settings, "total_steps": total_steps}}
+
+
 def _is_count_like(value: object) -> bool:
     return is_number(value) and bool(0 <= value < float("inf"))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from fastrl.core.named import PRUNE_RULES
 from fastrl.report.cells import terminal
 from fastrl.report.page import build_report
 from fastrl.runs.arguments import RunArguments
@@ -16,7 +17,6 @@ from fastrl.runs.comparison import SET_BY_ARMS, Comparison, arms_of
 from fastrl.runs.folder import write_whole
 from fastrl.runs.given_arms import parse_arms, resolve_arms
 from fastrl.runs.recipe import RecipeError, build_arguments, load_recipe, parse_overrides
-from fastrl.trl.config import PRUNE_RULES
 
 # Tables that are too wide or too long for a terminal; the page has them.
 LEFT_TO_THE_PAGE = ("Seeds", "Settings", "Versions")

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fastrl.core.named import PRUNE_RULES
 from fastrl.report.run_folders import COMPARISON_NAME, PLAIN
 from fastrl.runs.folder import RunFolder, write_whole
 from fastrl.runs.recipe import RecipeError
-from fastrl.trl.config import PRUNE_RULES
 
 DIFFERENTIAL = "differential"
 FEWER_ROLLOUTS = (4, 2)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from transformers.trainer import TRAINER_STATE_NAME
+
+from fastrl.core.state_file import read_state_file, write_state_file
 
 STATE_NAME = "fastrl_state.json"
 STATE_VERSION = 1
@@ -27,16 +28,13 @@ def write_state(
         schedule: `AdaptiveRollouts.state_dict()`, or None without adaptive rollouts.
         prompt_stream: `PromptStream.state_dict()`, or None where no prompt was drawn from it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     state = {
         "version": STATE_VERSION,
         "generation_step": generation_step,
         "schedule": schedule,
         "prompt_stream": prompt_stream,
     }
-    temporary = folder / (STATE_NAME + ".tmp")
-    temporary.write_text(json.dumps(state, indent=1))
-    os.replace(temporary, folder / STATE_NAME)
+    write_state_file(folder / STATE_NAME, state)
 
 
 def read_state(folder: Path) -> dict[str, Any] | None:
@@ -46,17 +44,10 @@ def read_state(folder: Path) -> dict[str, Any] | None:
         ValueError: the file exists but is not what `write_state` writes; names file and fault.
     """
     path = folder / STATE_NAME
-    if not path.exists():
+    state = read_state_file(path)
+    if state is None:
         return None
-    try:
-        state = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path} is not valid JSON ({error}); resume from an earlier checkpoint."
-        ) from error
     problems = []
-    if not isinstance(state, dict):
-        raise ValueError(f"{path}: expected an object, found {type(state).__name__}.")
     if state.get("version") != STATE_VERSION:
         problems.append(f"version = {state.get('version')!r}, this library reads {STATE_VERSION}")
     step = state.get("generation_step")

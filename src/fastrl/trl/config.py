@@ -6,18 +6,9 @@ from dataclasses import dataclass, field
 
 from trl import GRPOConfig
 
-from fastrl.core import (
-    DifferentialPruning,
-    KeepAll,
-    MaxVariancePruning,
-    PruningRule,
-    RandomPruning,
-    TopAdvantagePruning,
-)
-from fastrl.core.validation import is_int, is_number
-
-PRUNE_RULES = ("differential", "top_advantage", "max_variance", "random", "none")
-WEIGHTINGS = ("kept", "exact")
+from fastrl.core import PruningRule
+from fastrl.core.named import count_problems, flag_problems, named_rule, rule_problems
+from fastrl.core.validation import is_int
 
 
 def _setting(default: object, help_text: str) -> object:
@@ -93,38 +84,17 @@ class FastRLArguments:
 
     def fastrl_problems(self) -> list[str]:
         """Every FastRL field that is wrong, in words: field, value, remedy."""
-        problems = []
-        if self.prune_rule not in PRUNE_RULES:
-            problems.append(
-                f"prune_rule = {self.prune_rule!r}: expected one of {', '.join(PRUNE_RULES)}"
-            )
-        threshold, fraction = self.similarity_threshold, self.keep_fraction
-        if not is_number(threshold) or not 0 <= threshold <= 1:
-            problems.append(f"similarity_threshold = {threshold!r}: expected a number in [0, 1]")
-        if not is_number(fraction) or not 0 < fraction <= 1:
-            problems.append(f"keep_fraction = {fraction!r}: expected a number in (0, 1]")
-        if self.weighting not in WEIGHTINGS:
-            problems.append(f"weighting = {self.weighting!r}: expected 'kept' or 'exact'")
-        elif self.weighting == "exact" and self.prune_rule in ("top_advantage", "max_variance"):
-            problems.append(
-                f"weighting = 'exact' does not exist for prune_rule = {self.prune_rule!r}, which "
-                "always leaves the same rollouts out; use weighting='kept'"
-            )
-        return problems + self._count_problems()
-
-    def _count_problems(self) -> list[str]:
-        problems = []
+        problems = rule_problems(
+            self.prune_rule, self.similarity_threshold, self.keep_fraction, self.weighting
+        )
         counts = {"min_generations": 2, "steps_per_epoch": 1, "start_step": 0, "max_resamples": 1}
-        for name, least in counts.items():
-            value = getattr(self, name)
-            if name == "steps_per_epoch" and value is None:
-                continue
-            if not is_int(value) or value < least:
-                problems.append(f"{name} = {value!r}: expected an integer of at least {least}")
-        for name in ("drop_uninformative", "adaptive_rollouts", "dynamic_sampling"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                problems.append(f"{name} = {value!r}: expected true or false")
+        if self.steps_per_epoch is None:
+            del counts["steps_per_epoch"]
+        problems += count_problems(
+            {name: (getattr(self, name), least) for name, least in counts.items()}
+        )
+        flags = ("drop_uninformative", "adaptive_rollouts", "dynamic_sampling")
+        problems += flag_problems({name: getattr(self, name) for name in flags})
         if not isinstance(self.contrast, str) or not self.contrast:
             problems.append(
                 f"contrast = {self.contrast!r}: expected 'sum' or the name of a reward function"
@@ -161,12 +131,8 @@ class FastGRPOConfig(FastRLArguments, GRPOConfig):  # type: ignore[misc]
 
 def build_rule(args: FastRLArguments) -> PruningRule:
     """The rule that a config names."""
-    if args.prune_rule == "differential":
-        return DifferentialPruning(similarity_threshold=args.similarity_threshold)
-    if args.prune_rule == "top_advantage":
-        return TopAdvantagePruning(keep_fraction=args.keep_fraction)
-    if args.prune_rule == "max_variance":
-        return MaxVariancePruning(keep_fraction=args.keep_fraction)
-    if args.prune_rule == "random":
-        return RandomPruning(keep_fraction=args.keep_fraction)
-    return KeepAll()
+    return named_rule(
+        args.prune_rule,
+        similarity_threshold=args.similarity_threshold,
+        keep_fraction=args.keep_fraction,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from transformers.utils import logging
 from trl.trainer.utils import RepeatSampler
 
 from fastrl.core import AdaptiveRollouts, KeepAll, PruningRule
+from fastrl.core.schedule import prolonged
 from fastrl.trl.checkpoints import STATE_NAME, checkpoint_step, read_state, write_state
 from fastrl.trl.phases import PhaseClock
 from fastrl.trl.prompt_stream import PromptStream
@@ -187,17 +189,12 @@ class ResumableMixin(Host):  # type: ignore[misc]
         self._prompt_stream = None
 
 
-def _prolonged(state: dict[str, Any], schedule: AdaptiveRollouts) -> dict[str, Any]:
-    """The state for a run of another length: its total steps are the new run's, and that is said.
-
-    How far the run is only blends two means; a run may be prolonged, its groups may not change.
-    """
-    settings = state.get("settings")
-    total_steps = schedule.state_dict()["settings"]["total_steps"]
-    if not isinstance(settings, dict) or settings.get("total_steps", total_steps) == total_steps:
-        return state
-    logger.warning(
-        f"The checkpoint's rollout schedule was made for {settings['total_steps']} generation "
-        f"batches; it goes on with {total_steps}."
-    )
-    return state | {"settings": settings | {"total_steps": total_steps}}
+def _prolonged(state: dict[str, Any], schedule: AdaptiveRollouts) -> Mapping[str, Any]:
+    """The state for a run of another length, and that is said."""
+    changed = prolonged(state, schedule)
+    if changed is not state:
+        logger.warning(
+            f"The checkpoint's rollout schedule was made for {state['settings']['total_steps']} "
+            f"generation batches; it goes on with {changed['settings']['total_steps']}."
+        )
+    return changed

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from importlib.metadata import PackageNotFoundError, version
 
 from packaging.version import Version
+
+from fastrl.core.seams import HostVersionError, moved_seams
 
 MINIMUM_TRL = "1.16.0"
 BELOW_TRL = "1.17"
@@ -79,10 +80,6 @@ UTILITY_SEAMS = {
 }
 
 
-class HostVersionError(ImportError):
-    """The installed TRL is missing, out of range, or has moved a seam."""
-
-
 def check_trl_version() -> str:
     """Return the installed TRL version.
 
@@ -92,11 +89,10 @@ def check_trl_version() -> str:
     try:
         installed = version("trl")
     except PackageNotFoundError as error:
-        raise HostVersionError(f"fastrl.trl needs TRL, which is not installed: {REMEDY}") from error
+        raise HostVersionError("fastrl.trl needs TRL, which is not installed", REMEDY) from error
     if not Version(MINIMUM_TRL) <= Version(installed) < Version(BELOW_TRL):
         raise HostVersionError(
-            f"fastrl.trl works with trl>={MINIMUM_TRL},<{BELOW_TRL}; found trl {installed}: "
-            f"{REMEDY}"
+            f"fastrl.trl works with trl>={MINIMUM_TRL},<{BELOW_TRL}; found trl {installed}", REMEDY
         )
     return installed
 
@@ -114,20 +110,7 @@ def missing_seams(trainer_class: type, utilities: object) -> list[str]:
         trainer_class: TRL's GRPOTrainer, or a subclass of it.
         utilities: the module `trl.trainer.utils`.
     """
-    problems = []
-    for owner, seams in ((trainer_class, TRAINER_SEAMS), (utilities, UTILITY_SEAMS)):
-        owner_name = getattr(owner, "__name__", str(owner))
-        for name, needed in seams.items():
-            seam = getattr(owner, name, None)
-            if seam is None:
-                problems.append(f"{owner_name}.{name} does not exist")
-                continue
-            parameters = inspect.signature(seam).parameters
-            takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-            lost = [n for n in needed if n not in parameters]
-            if lost and not takes_any:
-                problems.append(f"{owner_name}.{name} no longer takes {', '.join(lost)}")
-    return problems
+    return moved_seams(trainer_class, TRAINER_SEAMS) + moved_seams(utilities, UTILITY_SEAMS)
 
 
 def check_seams(trainer_class: type, utilities: object) -> None:
@@ -138,4 +121,4 @@ def check_seams(trainer_class: type, utilities: object) -> None:
     """
     problems = missing_seams(trainer_class, utilities)
     if problems:
-        raise HostVersionError(f"TRL's seams have moved: {'; '.join(problems)}. {REMEDY}")
+        raise HostVersionError(f"TRL's seams have moved: {'; '.join(problems)}", REMEDY)

@@ -1,0 +1,168 @@
+"""Which verl this host fits, in one place: the versions and every seam that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+from packaging.version import Version
+
+from fastrl.core.seams import HostVersionError, moved_seams
+
+MINIMUM_VERL = "0.9.1"
+BELOW_VERL = "0.9.2"
+REMEDY = f'install a version that works: pip install "verl>={MINIMUM_VERL},<{BELOW_VERL}"'
+# What verl's default trainer imports without declaring it; our [verl] extra does.
+UNDECLARED_NEEDS = (
+    "TransferQueue",
+    "cachetools",
+    "fastapi",
+    "msgspec",
+    "nvtx",
+    "pyzmq",
+    "uvicorn",
+)
+
+# Module, attribute of it ("" for the module itself), and what is used of that with the parameters
+# relied on. The canary test and `fastrl doctor` read the same table.
+SEAMS: tuple[tuple[str, str, dict[str, tuple[str, ...]]], ...] = (
+    (
+        "verl.trainer.ppo.v1",
+        "PPOTrainerSync",
+        {
+            "_submit_batch_to_rollout": ("batch",),
+            "_balance_batch": ("batch", "metrics"),
+            "_get_required_batch_multiple": ("dp_size",),
+            "_compute_advantage": ("batch", "metrics"),
+            "_update_actor": ("batch", "metrics"),
+            "_compute_metrics": ("batch", "metrics", "timing_raw", "global_steps", "epoch"),
+            "_load_checkpoint": ("self",),
+            "_save_checkpoint": ("self",),
+            "_init_dataloader": ("self",),
+        },
+    ),
+    ("verl.trainer.ppo.v1", "", {"register_trainer": ("name",), "get_trainer_cls": ("name",)}),
+    (
+        "verl.trainer.ppo.v1.utils",
+        "",
+        {
+            "compute_advantage_for_multi_trajectories": (
+                "data",
+                "batch_keys",
+                "adv_estimator",
+                "gamma",
+                "lam",
+                "num_repeat",
+                "norm_adv_by_std_in_grpo",
+                "config",
+            )
+        },
+    ),
+    (
+        "verl.workers.engine_workers",
+        "ActorRolloutRefWorker",
+        {"set_loss_fn": ("loss_fn",), "update_actor": ("data",)},
+    ),
+    (
+        "verl.workers.utils.losses",
+        "",
+        {"ppo_loss": ("config", "model_output", "data", "dp_group")},
+    ),
+    (
+        "verl.workers.utils.padding",
+        "",
+        {"response_to_nested": ("tensor", "response_mask")},
+    ),
+    (
+        "verl.utils.tensordict_utils",
+        "",
+        {
+            "assign_non_tensor_data": ("tensor_dict", "key", "val"),
+            "assign_non_tensor": ("tensor_dict",),
+            "get_non_tensor_data": ("data", "key", "default"),
+        },
+    ),
+    ("verl.utils.config", "", {"omega_conf_to_dataclass": ("config",), "validate_config": ()}),
+    (
+        "verl.trainer.main_ppo",
+        "",
+        {"run_ppo": ("config", "task_runner_class"), "auto_set_device": ("config",)},
+    ),
+    ("verl.trainer.main_ppo", "TaskRunnerV1", {"__ray_actor_class__": ()}),
+    (
+        "transfer_queue",
+        "",
+        {
+            "kv_batch_get": ("keys", "partition_id", "select_fields"),
+            "kv_batch_put": ("keys", "partition_id", "fields"),
+            "kv_clear": ("keys", "partition_id"),
+        },
+    ),
+    (
+        "transfer_queue",
+        "KVBatchMeta",
+        {"select_keys": ("keys_to_select",), "reorder": ("indexes",)},
+    ),
+)
+
+
+def check_verl_version() -> str:
+    """Return the installed verl version.
+
+    Raises:
+        HostVersionError: verl is not installed or is not a version that was tested.
+    """
+    try:
+        installed = version("verl")
+    except PackageNotFoundError as error:
+        raise HostVersionError("fastrl.verl needs verl, which is not installed", REMEDY) from error
+    if not Version(MINIMUM_VERL) <= Version(installed) < Version(BELOW_VERL):
+        raise HostVersionError(
+            f"fastrl.verl works with verl>={MINIMUM_VERL},<{BELOW_VERL}; found verl {installed}",
+            REMEDY,
+        )
+    return installed
+
+
+def missing_needs() -> list[str]:
+    """Packages that verl's default trainer imports, and that are not installed."""
+    return [name for name in UNDECLARED_NEEDS if not _is_installed(name)]
+
+
+def missing_seams() -> list[str]:
+    """Every seam of the table above that is gone or has lost a parameter, in words.
+
+    Raises:
+        ImportError: verl itself cannot be imported.
+    """
+    import_module("verl")  # first: verl loads its own parts in its own order
+    return [problem for owner, seams in _owners() for problem in moved_seams(owner, seams)]
+
+
+def check_seams() -> None:
+    """Raise if a seam has moved.
+
+    Raises:
+        HostVersionError: lists every seam that is missing, and the versions that work.
+    """
+    problems = missing_seams()
+    if problems:
+        raise HostVersionError(f"verl's seams have moved: {'; '.join(problems)}", REMEDY)
+
+
+def _owners() -> Iterator[tuple[object, dict[str, tuple[str, ...]]]]:
+    for module_name, attribute, seams in SEAMS:
+        module = import_module(module_name)
+        if attribute and not hasattr(module, attribute):
+            yield module, {attribute: ()}
+        else:
+            yield (getattr(module, attribute) if attribute else module), seams
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
