@@ -10,7 +10,7 @@ from PIL import Image
 
 from fastrl.evaluation.questions import Question, conversation, fingerprint
 from fastrl.evaluation.sources import SOURCES, load_questions, open_configuration
-from fastrl.geometry.datasets import FORMAT_INSTRUCTION, DatasetError
+from fastrl.geometry.datasets import FORMAT_INSTRUCTION, KNOWN_DATASETS, DatasetError
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -57,6 +57,15 @@ def test_the_test_file_of_geoqa(tmp_path: Path) -> None:
     (question,) = load_questions("geoqa", path).questions
     assert question.answer == "140°"
     assert question.pictures[0].open().size == (30, 30)
+    assert fingerprint(load_questions("geoqa8k", path).questions) == fingerprint([question])
+
+
+def test_every_short_name_means_the_same_in_training() -> None:
+    # geoqa8k_solutions has no split to evaluate on.
+    trained_on = {n: p for n, p in KNOWN_DATASETS.items() if n != "geoqa8k_solutions"}
+    assert trained_on.keys() == {"geometry3k", "geoqa", "geoqa8k"}
+    assert {name: SOURCES[name].place for name in trained_on} == trained_on
+    assert SOURCES["geoqa"] == SOURCES["geoqa8k"]
 
 
 def test_unknown_names_and_empty_files(tmp_path: Path) -> None:

@@ -231,6 +231,27 @@ def test_named_groups_of_several_sizes(tmp_path: Path) -> None:
         read_logs([path], ReadOptions(num_generations=3))
 
 
+def test_groups_that_were_logged_twice_are_told(tmp_path: Path) -> None:
+    rows = [
+        {"group": group, "prompt": prompt, "reward": i, "completion": f"{text} {i}"}
+        for group, prompt, text in (
+            ("a", "p", "x"),
+            ("b", "p", "y"),  # other words
+            ("c", "q", "x"),  # another question
+            ("d", "p", "x"),  # a again
+        )
+        for i in range(2)
+    ]
+    told = "1 of 4 groups repeat an earlier one word for word, rewards included"
+    assert any(told in note for note in read_logs([write_lines(tmp_path / "a.jsonl", rows)]).notes)
+    fresh = write_lines(tmp_path / "b.jsonl", rows[:-2])
+    assert not any("repeat" in note for note in read_logs([fresh]).notes)
+    # Answers that are all alike come up again by chance.
+    alike = [{"group": g, "reward": 1, "completion": "yes"} for g in "aabb"]
+    path = write_lines(tmp_path / "c.jsonl", alike)
+    assert not any("repeat" in note for note in read_logs([path]).notes)
+
+
 def test_broken_files_are_named(tmp_path: Path) -> None:
     middle = tmp_path / "middle.jsonl"
     middle.write_text('{"group": 1, "reward": 1}\n{"group": \n{"group": 1, "reward": 1}\n')

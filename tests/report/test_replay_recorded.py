@@ -16,7 +16,8 @@ FIELDS = {"completions": "responses", "prompt": "question", "rewards": "reward"}
 @pytest.mark.parametrize(
     ("name", "groups", "size", "kept", "without_contrast"),
     [
-        ("rollouts_gsm8k_qwen05b_grpo/rollouts.jsonl.gz", 24, 12, 66, 0.0),
+        # Eight groups, three times: 22 of 96.
+        ("rollouts_gsm8k_qwen05b_grpo/rollouts.jsonl.gz", 24, 12, 3 * 22, 0.0),
         ("rollouts_qwen25math_math_100x8/rollouts.jsonl", 100, 8, 113, 0.90),
         # Recorded correct-of-4 histogram: 432 groups with none, 156 with all, 731 mixed: 588 + 2
         # x 731 seeds; five of 3,226 others are below the threshold.
@@ -37,3 +38,5 @@ def test_recorded_groups(
     assert published.kept == kept
     # Rewards that differ are never all dropped: one rollout per distinct advantage stays.
     assert published.values_lost == 0.0
+    told = [note for note in logged.notes if "repeat an earlier one" in note]
+    assert [note.split(" groups")[0] for note in told] == (["16 of 24"] if groups == 24 else [])

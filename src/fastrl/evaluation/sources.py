@@ -14,7 +14,13 @@ from datasets import load_dataset
 from fastrl.evaluation import benchmarks
 from fastrl.evaluation.answers import gold_problem
 from fastrl.evaluation.questions import Question, Rule, with_instruction
-from fastrl.geometry.datasets import FORMAT_INSTRUCTION, DatasetError, Picture, RowError
+from fastrl.geometry.datasets import (
+    FORMAT_INSTRUCTION,
+    KNOWN_DATASETS,
+    DatasetError,
+    Picture,
+    RowError,
+)
 from fastrl.geometry.datasets.pictures import PictureError
 from fastrl.geometry.datasets.rows import read_row
 from fastrl.geometry.datasets.sources import RawRows, open_source
@@ -90,8 +96,9 @@ def geometry(row: Mapping[str, Any], folder: Path | None = None) -> Question:
 
 SOURCES = {
     "toy": Source(geometry, max_new_tokens=TOY_NEW_TOKENS, instruction=""),
-    "geometry3k": Source(geometry, "hiyouga/geometry3k", published=601),
-    "geoqa": Source(geometry, "leonardPKU/GEOQA_8K_R1V", published=754),
+    "geometry3k": Source(geometry, KNOWN_DATASETS["geometry3k"], published=601),
+    "geoqa": Source(geometry, KNOWN_DATASETS["geoqa"], published=754),
+    "geoqa8k": Source(geometry, KNOWN_DATASETS["geoqa8k"], published=754),
     "mathvista": Source(benchmarks.mathvista, "AI4Math/MathVista", "testmini", published=1000),
     "mathverse": Source(
         benchmarks.mathverse, "AI4Math/MathVerse", "testmini", published=3940, config="testmini"

@@ -103,6 +103,7 @@ def assemble(
     if not rollouts:
         raise ValueError("no rollouts are left: every group holds a NaN reward.")
     _check_sizes(rollouts, num_generations, notes)
+    _tell_repeated(rollouts, notes)
     numbers: dict[Hashable, int] = {}
     group_N = np.array([numbers.setdefault(r.group, len(numbers)) for r in rollouts], np.int64)
     without = [rollout for rollout in rollouts if rollout.advantage is None]
@@ -139,6 +140,25 @@ def _check_sizes(rollouts: list[Rollout], num_generations: int | None, notes: li
     if min(sizes.values()) != max(sizes.values()):
         notes.append(
             f"Group sizes differ: {min(sizes.values())} to {max(sizes.values())} rollouts."
+        )
+
+
+def _tell_repeated(rollouts: list[Rollout], notes: list[str]) -> None:
+    """Note groups that were logged again: figures over all groups count them again."""
+    groups: dict[Hashable, list[Rollout]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.group, []).append(rollout)
+    contents = [
+        tuple((r.prompt, r.completion or tuple(r.token_ids or ()), r.reward) for r in group)
+        for group in groups.values()
+    ]
+    # Groups in which most answers are the same may well come out alike by chance.
+    telling = [content for content in contents if len(set(content)) > len(content) / 2]
+    repeated = len(telling) - len(set(telling))
+    if repeated:
+        notes.append(
+            f"{repeated} of {len(groups)} groups repeat an earlier one word for word, rewards "
+            "included: the figures count them again."
         )
 
 

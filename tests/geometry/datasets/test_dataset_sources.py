@@ -110,10 +110,12 @@ def test_known_names_stand_for_the_published_data(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sources, "load_dataset", hub)
     assert_published(open_source("geometry3k"))
     assert open_source("geoqa8k", "test").name == "leonardPKU/GEOQA_8K_R1V[test]"
+    assert open_source("geoqa", "test").name == "leonardPKU/GEOQA_8K_R1V[test]"
     open_source("geoqa8k_solutions")
     open_source("someone/else")
     assert asked == [
         ("hiyouga/geometry3k", "train"),
+        ("leonardPKU/GEOQA_8K_R1V", "test"),
         ("leonardPKU/GEOQA_8K_R1V", "test"),
         ("leonardPKU/GEOQA_R1V_Train_8K", "train"),
         ("someone/else", "train"),

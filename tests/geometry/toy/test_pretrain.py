@@ -3,8 +3,16 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from transformers import Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
 
-from fastrl.geometry.toy.pretrain import Pretraining, PretrainRecipe, pretrain, schedule
+from fastrl.geometry.toy import STARTING_POLICY
+from fastrl.geometry.toy.pretrain import (
+    Pretraining,
+    PretrainRecipe,
+    change_skill,
+    pretrain,
+    schedule,
+)
 
 QUICK = PretrainRecipe(sight_steps=30, reading_steps=4, working_steps=4, batch_size=16)
 
@@ -25,6 +33,21 @@ def test_sight_improves() -> None:
     sight = [entry["loss"] for entry in log if entry["stage"] == "sight"]
     assert len(sight) == 3
     assert sight[-1] < 0.8 * sight[0]
+
+
+def test_a_policy_is_made_better(tmp_path: Path) -> None:
+    change_skill(STARTING_POLICY, 1.0, tmp_path, steps=8, batch_size=16)
+    assert load_file(tmp_path / "model.safetensors").popitem()[1].dtype == torch.bfloat16
+    Qwen2_5_VLProcessor.from_pretrained(tmp_path)
+    # What answers with the right procedure alone cost a policy.
+    judge = Pretraining(PretrainRecipe(right_share=1.0, batch_size=16), lambda entry: None)
+    batch = judge._working_batch(0)
+    losses = []
+    for folder in (STARTING_POLICY, tmp_path):
+        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
+        with torch.no_grad():
+            losses.append(model(**batch).loss.item())
+    assert losses[1] < 0.98 * losses[0]
 
 
 def test_labels_are_on_the_answers_only() -> None:

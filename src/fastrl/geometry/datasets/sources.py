@@ -11,9 +11,10 @@ from datasets import Dataset, DatasetDict, Image, load_dataset, load_from_disk
 from datasets.exceptions import DatasetsError
 from pyarrow.dataset import ParquetFragmentScanOptions
 
-# The published runs' data, by short names.
+# The published runs' data, by short names; `fastrl evaluate` knows them, too.
 KNOWN_DATASETS = {
     "geometry3k": "hiyouga/geometry3k",
+    "geoqa": "leonardPKU/GEOQA_8K_R1V",
     "geoqa8k": "leonardPKU/GEOQA_8K_R1V",
     "geoqa8k_solutions": "leonardPKU/GEOQA_R1V_Train_8K",
 }

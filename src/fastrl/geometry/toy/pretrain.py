@@ -232,7 +232,9 @@ def schedule(step: int, steps: int) -> float:
     return warmup * max(0.02, min(1.0, 2 * (1 - step / steps)))
 
 
-def change_skill(start: Path, right_share: float, folder: Path, steps: int = 400) -> None:
+def change_skill(
+    start: Path, right_share: float, folder: Path, steps: int = 400, batch_size: int = 64
+) -> None:
     """A policy that is right as often as asked, from one that sees and reads well.
 
     Args:
@@ -240,11 +242,12 @@ def change_skill(start: Path, right_share: float, folder: Path, steps: int = 400
         right_share: probability of the correct procedure in the worked answers it goes on with.
         folder: where the new policy is stored (bf16).
         steps: batches of reading and worked answers.
+        batch_size: pictures a batch.
     """
-    training = Pretraining(
-        PretrainRecipe(working_steps=steps, right_share=right_share, peak_lr=1e-3),
-        lambda entry: None,
+    recipe = PretrainRecipe(
+        working_steps=steps, right_share=right_share, peak_lr=1e-3, batch_size=batch_size
     )
+    training = Pretraining(recipe, lambda entry: None)
     training.work_on(Qwen2_5_VLForConditionalGeneration.from_pretrained(start, dtype=torch.float32))
     training.store(folder)
 
