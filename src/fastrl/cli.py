@@ -252,8 +252,8 @@ def evaluate(
     dataset: Annotated[
         str,
         typer.Option(
-            help="toy, geometry3k, geoqa, mathvista, mathverse, mathvision, dynamath; or a file, "
-            "folder or hub name with columns problem, images, answer."
+            help="toy, geometry3k, geoqa (or geoqa8k), mathvista, mathverse, mathvision, dynamath; "
+            "or a file, folder or hub name with columns problem, images, answer."
         ),
     ],
     data_path: Annotated[
@@ -281,6 +281,9 @@ def evaluate(
         str | None, typer.Option(help="Follows each question; '' for none.")
     ] = None,
     system: Annotated[str, typer.Option(help="System prompt.")] = "",
+    examples: Annotated[
+        str, typer.Option(help="Worked examples as earlier turns, JSON: question to reply.")
+    ] = "{}",
     min_pixels: Annotated[int | None, typer.Option("--min_pixels", help="Of a picture.")] = None,
     max_pixels: Annotated[int | None, typer.Option("--max_pixels", help="Of a picture.")] = None,
     batch_size: Annotated[
@@ -323,6 +326,7 @@ def evaluate(
         max_new_tokens=max_new_tokens,
         instruction=instruction,
         system=system,
+        examples=examples,
         min_pixels=min_pixels,
         max_pixels=max_pixels,
         batch_size=batch_size,

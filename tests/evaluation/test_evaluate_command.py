@@ -38,12 +38,14 @@ def test_a_dry_run_shows_the_settings_and_a_prompt_and_writes_nothing(tmp_path: 
     done = run(
         *("toy", "--dataset", "toy", "--limit", "8", "--samples", "4", "--dry_run"),
         *("--instruction", "Box it.", "--output_dir", str(folder), "--batch_size", "16"),
+        *("--examples", '{"1 + 1?": "two"}'),
     )
     assert done.exit_code == 0, done.output
     assert "temperature: 0.6" in done.output
     assert "top_p: 0.95" in done.output
     assert "batches: 2" in done.output
     assert "Box it." in done.output
+    assert "examples:\n  1 + 1?: two\n" in done.output
     assert "(pictures: 1; answer: " in done.output
     assert not folder.exists()
 
@@ -52,7 +54,7 @@ def test_every_wrong_word_is_told_at_once() -> None:
     done = run(
         *("toy", "--dataset", "toy", "--sampling", "wild", "--engine", "sglang", "--top_p", "2"),
         *("--dtype", "int8", "--batch_size", "0", "--engine_args", "[1]", "--max_new_tokens", "0"),
-        *("--min_pixels", "9", "--max_pixels", "4"),
+        *("--min_pixels", "9", "--max_pixels", "4", "--examples", '["1 + 1 = 2"]'),
     )
     assert done.exit_code == 2
     for word in (
@@ -64,6 +66,7 @@ def test_every_wrong_word_is_told_at_once() -> None:
         "--engine_args [1]",
         "--max_new_tokens 0",
         "--min_pixels 9, --max_pixels 4",
+        '--examples ["1 + 1 = 2"]: expected questions and their replies as JSON',
     ):
         assert word in done.stderr
 

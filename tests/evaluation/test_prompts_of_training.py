@@ -34,5 +34,8 @@ def picture() -> bytes:
 def test_the_same_messages(row: dict[str, Any], system: str) -> None:
     question = geometry(row)
     asked = with_instruction(question.text, FORMAT_INSTRUCTION)
-    evaluated = conversation(type(question)("1", asked, question.answer, question.pictures), system)
-    assert evaluated == read_row(row).prompt(system_prompt=system)
+    asked_so = type(question)("1", asked, question.answer, question.pictures)
+    assert conversation(asked_so, system) == read_row(row).prompt(system_prompt=system)
+    examples = {with_instruction("1 + 1?", FORMAT_INSTRUCTION): "\\boxed{2}"}
+    trained = read_row(row).prompt(system_prompt=system, examples={"1 + 1?": "\\boxed{2}"})
+    assert conversation(asked_so, system, examples) == trained

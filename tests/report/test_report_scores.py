@@ -53,6 +53,13 @@ def test_scores_of_a_killed_and_resumed_run(tmp_path: Path) -> None:
     assert read_scores(tmp_path / "absent.jsonl") == []
 
 
+def test_a_format_that_earned_nothing_has_no_score(tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+    path.write_text('{"step": 1, "seconds": 2, "sampled": 0.5, "pictures": 3, "samples": 4}\n')
+    (found,) = read_scores(path)
+    assert (found.sampled, found.in_format, found.greedy) == (0.5, None, None)
+
+
 def test_bad_scores_are_named(tmp_path: Path) -> None:
     path = tmp_path / "scores.jsonl"
     path.write_text('{"step": 1, "seconds": 2, "sampled": null, "in_format": 1, "pictures": 3}\n')
@@ -188,7 +195,7 @@ def test_charts_show_held_out_accuracy_where_there_is_any(scored: Path, tmp_path
     arms = arms_of(scored, bare)
     figures = {f.name: f for f in report_figures(arms, accuracy_target(arms))}
     assert list(figures)[:3] == ["accuracy_time", "accuracy_updates", "sooner"]
-    assert "64 held-out pictures, 4 samples of each." in figures["accuracy_time"].note
+    assert "64 held-out questions, 4 samples of each." in figures["accuracy_time"].note
     assert "Not scored on the way: bare." in figures["accuracy_time"].note
     assert "target 80.0%" in figures["accuracy_time"].svg
     assert "Seeds without a ratio: differential: 1 where the arm" in figures["sooner"].note

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fastrl.runs.callback import MetricsCallback
+from fastrl.runs.callback import MetricsCallback, ScoringCallback
 from fastrl.runs.folder import RunFolder
 
 
@@ -80,3 +80,11 @@ def test_a_resumed_run_adds_up(folder: RunFolder) -> None:
     last = folder.read_metrics()[-1]
     assert last["seconds"] == 33.0
     assert last["evaluate_seconds"] == 2.0
+
+
+def test_processes_that_write_nothing_take_part_in_scoring() -> None:
+    asked = []
+    callback = ScoringCallback(lambda step, seconds: asked.append((step, seconds)))
+    for step, logs in ((1, {"loss": 0.5}), (1, {"eval_loss": 0.1}), (2, {"loss": 0.4}), (2, {})):
+        callback.on_log(None, SimpleNamespace(global_step=step), None, logs=logs)
+    assert asked == [(1, 0.0), (2, 0.0)]

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fastrl.cli import app
+from fastrl.report.scores import read_scores
 
 OVERLAY = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "geo3k_test_overlay"
 SMALL = [
@@ -112,6 +113,33 @@ def test_rows_with_one_several_and_no_pictures(tmp_path: Path) -> None:
     processor = json.loads((tmp_path / "run" / "model" / "processor_config.json").read_text())
     size = processor["image_processor"]["size"]
     assert (size["shortest_edge"], size["longest_edge"]) == (784, 50176)
+
+
+def test_scoring_text_on_the_way_changes_no_weights(tmp_path: Path) -> None:
+    folder = tmp_path / "words"
+    folder.mkdir()
+    for split, numbers in (("train", range(8)), ("test", range(8, 10))):
+        rows = [{"problem": f"What is {n} + 2?", "answer": n + 2} for n in numbers]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    words = ["--dataset", str(folder), "--max_steps", "4", "--learning_rate", "1e-3"]
+    words += ["--eval_split", "test", "--per_device_eval_batch_size", "8"]
+    words += ["--num_generations_eval", "2", "--format_weight", "0"]
+    words += ["--examples", json.dumps({"What is 1 + 1?": "<thinking>1+1=2</thinking>\\boxed{2}"})]
+    train(tmp_path / "plain", *words)
+    _, summary, lines = train(tmp_path / "scored", *words, "--score_every", "1")
+    scores = read_scores(tmp_path / "scored" / "scores.jsonl")
+    assert [score.step for score in scores] == [0, 1, 2, 3, 4]
+    assert {(score.pictures, score.samples, score.in_format) for score in scores} == {(2, 2, None)}
+    assert [score.seconds for score in scores[1:]] == [line["seconds"] for line in lines]
+    assert lines[-1]["evaluate_seconds"] > 0
+    assert summary["data"]["pictures"] == 0
+    plain, scored = (
+        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("plain", "scored")
+    )
+    for name, tensor in plain.items():
+        assert torch.equal(tensor, scored[name]), name
+    table = pq.read_table(tmp_path / "scored" / "rollouts" / "generation_000000.parquet")
+    assert all("1+1=2" in prompt for prompt in table["prompt"].to_pylist())
 
 
 def test_broken_and_long_rows_stop_a_run_before_it_starts(tmp_path: Path) -> None:

@@ -100,6 +100,30 @@ def test_rewards_weights_held_out_rows_and_facts(processor: Any, folder: str) ->
     assert data.facts["broken_rows"][0].startswith("row 2: the gold answer 'see the figure'")
 
 
+def test_examples_stand_before_every_question_and_are_counted(processor: Any, folder: str) -> None:
+    run = RunArguments(dataset=folder, skip_broken=True, eval_split="test", max_prompt_length=400)
+    run.examples = {"What is 1 + 1?": "\\boxed{2}"}
+    data = training_data(run, processor, 0, dataset_resizes=False)
+    assert data.held_out is not None
+    for row in (data.train[1], data.held_out[1]):
+        assert [turn["role"] for turn in row["prompt"]] == ["user", "assistant", "user"]
+        assert row["prompt"][1]["content"] == "\\boxed{2}"
+    text = processor.apply_chat_template(data.train[1]["prompt"], add_generation_prompt=True)
+    length = len(processor.tokenizer(text)["input_ids"])
+    run.max_prompt_length, run.skip_long = length - 1, True
+    # The row with a picture is longer still.
+    with pytest.raises(ValueError, match="none of 3 rows is left to use"):
+        training_data(run, processor, 0, dataset_resizes=False)
+    run.max_prompt_length, run.eval_split = length, None
+    assert training_data(run, processor, 0, dataset_resizes=False).facts["rows"] == 1
+
+
+def test_a_file_has_no_split_to_hold_out(processor: Any, folder: str) -> None:
+    run = RunArguments(dataset=f"{folder}/train.jsonl", skip_broken=True, eval_split="test")
+    with pytest.raises(ValueError, match=r"eval_split = 'test': .*train.jsonl is one file"):
+        training_data(run, processor, 0, dataset_resizes=False)
+
+
 def test_pictures_for_a_text_model_are_refused(processor: Any, folder: str) -> None:
     run = RunArguments(dataset=folder, skip_broken=True, model="a-text-model")
     with pytest.raises(ValueError, match=r"a-text-model.*reads text alone"):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tiny_runs import (
     Recorder,
     largest_difference,
@@ -120,3 +122,26 @@ def test_evaluation_in_between_changes_nothing_but_chance(text_model: str, out: 
     evaluated = [entry for entry in trainer.recorder.logs if "eval_loss" in entry]
     assert len(evaluated) == 2
     assert not any(key.startswith("eval_fastrl/") for entry in evaluated for key in entry)
+
+
+def test_rewards_alone_need_no_forward_pass(text_model: str, out: str) -> None:
+    trainer = make_trainer(text_model, out, eval_dataset=text_rows(2), beta=0.1)
+    asked = []
+    forward = trainer._get_per_token_logps_and_entropies
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        asked.append(trainer._deferring)
+        return forward(*args, **kwargs)
+
+    trainer._get_per_token_logps_and_entropies = counted
+    scored = {}
+    for alone in (False, True):
+        torch.manual_seed(5)
+        asked.clear()
+        with trainer.rewards_alone() if alone else nullcontext():
+            scored[alone] = trainer.evaluate()
+        # Old and reference log-probs, and the loss; or the first two, put off for ever.
+        assert asked == ([True, True] if alone else [False, False, False])
+    assert scored[True]["eval_reward"] == scored[False]["eval_reward"]
+    assert "eval_loss" in scored[False]
+    assert "eval_loss" not in scored[True]

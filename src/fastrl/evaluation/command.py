@@ -16,9 +16,11 @@ from rich.console import Console
 from fastrl.evaluation.engines import ENGINES, EngineSettings, build_engine
 from fastrl.evaluation.evaluation import Evaluation, default_folder
 from fastrl.evaluation.folder import EvaluationFolder
+from fastrl.evaluation.questions import with_instruction
 from fastrl.evaluation.sampling import Sampling, build_sampling
 from fastrl.evaluation.sources import load_questions, source_of
 from fastrl.evaluation.summary import summary_table
+from fastrl.geometry.datasets.rows import EXAMPLES_EXAMPLE, are_examples
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 BATCH_SIZES = {"transformers": 64, "vllm": 2048}
@@ -44,6 +46,7 @@ class Request:
     max_new_tokens: int | None = None
     instruction: str | None = None
     system: str = ""
+    examples: str = "{}"
     min_pixels: int | None = None
     max_pixels: int | None = None
     batch_size: int | None = None
@@ -118,7 +121,7 @@ def prepare(request: Request) -> tuple[Evaluation, EngineSettings]:
         ValueError: lists every word that cannot be used; or what is wrong with the data.
     """
     source = source_of(request.dataset)
-    sampling, arguments = _checked(request, source.max_new_tokens)
+    sampling, arguments, examples = _checked(request, source.max_new_tokens)
     questions, skipped = load_questions(
         request.dataset,
         request.data_path,
@@ -128,6 +131,7 @@ def prepare(request: Request) -> tuple[Evaluation, EngineSettings]:
         request.seed,
         request.skip_broken,
     )
+    words = source.instruction if request.instruction is None else request.instruction
     engine = EngineSettings(
         request.model,
         request.dtype,
@@ -135,6 +139,7 @@ def prepare(request: Request) -> tuple[Evaluation, EngineSettings]:
         request.min_pixels,
         request.max_pixels,
         arguments,
+        {with_instruction(asked, words): reply for asked, reply in examples.items()},
     )
     settings = {
         "model": request.model,
@@ -145,6 +150,7 @@ def prepare(request: Request) -> tuple[Evaluation, EngineSettings]:
         "engine": request.engine,
         "dtype": request.dtype,
         "system": request.system,
+        "examples": examples or None,
         "min_pixels": request.min_pixels,
         "max_pixels": request.max_pixels,
         "engine_args": arguments,
@@ -165,11 +171,12 @@ def prepare(request: Request) -> tuple[Evaluation, EngineSettings]:
     return evaluation, engine
 
 
-def _checked(request: Request, most_tokens: int) -> tuple[Sampling, dict[str, Any]]:
-    """The sampling and the engine's arguments; raises for every word that cannot be used."""
+def _checked(request: Request, most_tokens: int) -> tuple[Sampling, dict[str, Any], dict[str, str]]:
+    """The sampling, the engine's arguments and the examples; raises for what cannot be used."""
     problems = []
     sampling = Sampling(0.0)
     arguments: Any = {}
+    examples: Any = {}
     wanted = most_tokens if request.max_new_tokens is None else request.max_new_tokens
     try:
         sampling = build_sampling(
@@ -194,8 +201,17 @@ def _checked(request: Request, most_tokens: int) -> tuple[Sampling, dict[str, An
         problems.append(f"--engine_args {request.engine_args}: not valid JSON ({error})")
     if not isinstance(arguments, dict):
         problems.append(f"--engine_args {request.engine_args}: expected names and values in braces")
+    try:
+        examples = json.loads(request.examples)
+    except json.JSONDecodeError:
+        examples = None
+    if not are_examples(examples):
+        problems.append(
+            f"--examples {request.examples}: expected questions and their replies as JSON, such as "
+            f"{EXAMPLES_EXAMPLE}"
+        )
     if find_spec("math_verify") is None:
         problems.append("math-verify is not installed: pip install 'fastrl-grpo[geometry]'")
     if problems:
         raise ValueError("; ".join(problems) + ".")
-    return sampling, arguments
+    return sampling, arguments, examples

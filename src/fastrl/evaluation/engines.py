@@ -67,6 +67,7 @@ class EngineSettings:
         system: the system prompt; empty for none.
         min_pixels, max_pixels: pictures are resized to lie between them; None for no limit.
         arguments: further ones for `from_pretrained`, or for vLLM's `LLM`.
+        examples: worked examples, question (as it is asked) to reply; None for none.
     """
 
     model: str
@@ -75,6 +76,7 @@ class EngineSettings:
     min_pixels: int | None = None
     max_pixels: int | None = None
     arguments: dict[str, Any] | None = None
+    examples: dict[str, str] | None = None
 
 
 def build_engine(name: str, settings: EngineSettings) -> Engine:

@@ -55,7 +55,7 @@ class Prompts:
                 f"model {self.settings.model!r} reads text alone, but question {question.id} has a "
                 "picture; choose a vision-language model."
             )
-        messages = conversation(question, self.settings.system)
+        messages = conversation(question, self.settings.system, self.settings.examples)
         rendered: str = self.processor.apply_chat_template(
             messages, add_generation_prompt=True, tokenize=False
         )

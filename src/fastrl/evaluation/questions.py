@@ -74,10 +74,17 @@ def with_instruction(text: str, instruction: str) -> str:
     return f"{text.rstrip()}\n{instruction}" if instruction else text
 
 
-def conversation(question: Question, system: str = "") -> list[dict[str, Any]]:
+def conversation(
+    question: Question, system: str = "", examples: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
     """The question as chat messages, pictures as `{"type": "image"}` parts.
 
     A question without pictures is plain text, which every chat template takes.
+
+    Args:
+        question: as it is asked.
+        system: the first message; empty for none.
+        examples: question to reply, as earlier turns; their questions as they are asked, too.
     """
     content: str | list[dict[str, str]] = question.text
     if question.pictures:
@@ -91,6 +98,8 @@ def conversation(question: Question, system: str = "") -> list[dict[str, Any]]:
             if row < len(question.pictures):
                 content.append({"type": "image"})
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+    for asked, reply in (examples or {}).items():
+        messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": reply}]
     return [*messages, {"role": "user", "content": content}]
 
 

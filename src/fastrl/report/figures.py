@@ -140,7 +140,7 @@ def _scores(arms: Sequence[Arm], x: str, target: Target | None, bands: str) -> F
             )
     scores = [one for arm in arms for run in arm.runs for one in run.scores]
     pictures, samples = ({getattr(one, name) for one in scores} for name in ("pictures", "samples"))
-    note = f"{_range(pictures)} held-out pictures, {_range(samples)} samples of each. {bands}"
+    note = f"{_range(pictures)} held-out questions, {_range(samples)} samples of each. {bands}"
     note = note.strip()
     some = sum(not run.scores for arm in arms for run in arm.runs if arm.name not in unscored)
     if some:

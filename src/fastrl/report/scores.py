@@ -22,7 +22,7 @@ class Scoring:
         seconds: training seconds before it; scoring itself is not in them.
         sampled: accuracy, mean over samples of every picture, in [0, 1].
         greedy: accuracy of the greedy answers, None where they were not scored.
-        in_format: share of samples in the format asked for.
+        in_format: share of samples in the format asked for, None where it earned nothing.
         pictures, samples: pictures, and samples of each.
     """
 
@@ -30,7 +30,7 @@ class Scoring:
     seconds: float
     sampled: float
     greedy: float | None
-    in_format: float
+    in_format: float | None
     pictures: int
     samples: int
 
@@ -63,7 +63,7 @@ def read_scores(path: Path) -> list[Scoring]:
 def _scoring(line: Any, where: str) -> Scoring:
     problems = []
     values: dict[str, float] = {}
-    for name in ("step", "seconds", "sampled", "in_format", "pictures", "samples"):
+    for name in ("step", "seconds", "sampled", "pictures", "samples"):
         value = line.get(name) if isinstance(line, dict) else None
         if not isinstance(value, int | float) or not math.isfinite(value):
             problems.append(f"{name} = {value!r}: expected a number")
@@ -71,13 +71,13 @@ def _scoring(line: Any, where: str) -> Scoring:
             values[name] = value
     if problems:
         raise ValueError(f"{where}: {'; '.join(problems)}; score the run again.")
-    greedy = line.get("greedy")
+    greedy, in_format = line.get("greedy"), line.get("in_format")
     return Scoring(
         step=int(values["step"]),
         seconds=float(values["seconds"]),
         sampled=float(values["sampled"]),
         greedy=None if greedy is None else float(greedy),
-        in_format=float(values["in_format"]),
+        in_format=None if in_format is None else float(in_format),
         pictures=int(values["pictures"]),
         samples=int(values["samples"]),
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastrl.geometry.datasets import FORMAT_INSTRUCTION
-from fastrl.geometry.datasets.rows import CHOICES_AS
+from fastrl.geometry.datasets.rows import CHOICES_AS, EXAMPLES_EXAMPLE, are_examples
 from fastrl.geometry.rewards import ACCURACY_WEIGHT, FORMAT_WEIGHT
 
 TOY = "toy"
@@ -35,7 +37,8 @@ def _setting(default: Any, text: str) -> Any:
 class RunArguments:
     """The policy, the prompts, the rewards, and what is written down.
 
-    `problems()` tells what is wrong with the values; constructing checks nothing.
+    `problems()` tells what is wrong with the values; constructing checks nothing. (JSON text of
+    `examples` becomes the mapping that it stands for.)
     """
 
     model: str = _setting(TOY, "The policy: 'toy' (ships with FastRL), a hub name, or a folder.")
@@ -66,6 +69,13 @@ class RunArguments:
         FORMAT_INSTRUCTION, "Follows each question of a data set (not the toy's); '' for none."
     )
     system_prompt: str | None = _setting(None, "The first message of each prompt (not the toy's).")
+    examples: dict[str, str] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Worked examples, question to reply (a mapping; JSON on the command line), "
+            "shown as earlier turns of the chat before each question (not the toy's)."
+        },
+    )
     accuracy_weight: float = _setting(
         ACCURACY_WEIGHT, "The reward for a right answer (the toy's is fixed)."
     )
@@ -80,10 +90,12 @@ class RunArguments:
         4, "Completions of each of the toy's held-out pictures at temperature 1."
     )
     score_every: int = _setting(
-        0, "Updates between scorings of the toy's held-out pictures while training; 0: none."
+        0,
+        "Updates between scorings of what is held out (the toy's pictures, or eval_split) while "
+        "training; 0: none.",
     )
     score_pictures: int = _setting(
-        128, "Held-out pictures of each of these scorings, and of the first."
+        128, "The toy's held-out pictures of each of these scorings, and of the first."
     )
     eval_split: str | None = _setting(
         None,
@@ -105,6 +117,12 @@ class RunArguments:
     )
     log_rollouts: bool = _setting(True, "Write every rollout, kept or not, to rollouts/.")
     log_pictures: bool = _setting(False, "Write each prompt's first picture to rollouts/, small.")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.examples, str):
+            # The command line has text; what is no JSON stays text, and is a problem.
+            with suppress(json.JSONDecodeError):
+                self.examples = json.loads(self.examples)
 
     def problems(self) -> list[str]:
         """Every value that cannot be used, in words: field, value, remedy."""
@@ -128,9 +146,14 @@ class RunArguments:
             problems.append(f"lora_dropout = {self.lora_dropout!r}: expected at least 0, below 1")
         if self.eval_rows is not None and self.eval_split is None:
             problems.append(f"eval_rows = {self.eval_rows}: needs eval_split")
-        if self.score_every > 0 and self.dataset != TOY:
+        if self.score_every > 0 and self.dataset != TOY and self.eval_split is None:
             problems.append(
-                f"score_every = {self.score_every}: scores the toy; for other data give eval_split "
-                "and TRL's eval_strategy and eval_steps"
+                f"score_every = {self.score_every}: nothing is held out; for other data than the "
+                "toy's give eval_split"
+            )
+        if self.examples is not None and not are_examples(self.examples):
+            problems.append(
+                f"examples = {self.examples!r}: expected questions and their replies, such as "
+                f"{EXAMPLES_EXAMPLE}"
             )
         return problems

@@ -89,3 +89,26 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(self, *args: Any, **kwargs: Any) -> None:
         """What lies between a step's log (or evaluation) and here was the checkpoint."""
         self._charge("checkpoint_seconds")
+
+
+class ScoringCallback(TrainerCallback):  # type: ignore[misc]
+    """For the processes that write nothing: their part in scoring on the way.
+
+    Args:
+        score: told step and 0 after each update.
+    """
+
+    def __init__(self, score: Callable[[int, float], None]) -> None:
+        self.score = score
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """The logs of an evaluation, and the loop's own summary, are no updates."""
+        if "loss" in (logs or {}):
+            self.score(state.global_step, 0.0)

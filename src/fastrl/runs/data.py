@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -60,7 +61,8 @@ def training_data(
             "pip install 'fastrl-grpo[geometry]'."
         )
     limits = (run.min_pixels, run.max_pixels) if dataset_resizes else (None, None)
-    prompting = (run.format_instruction, run.system_prompt, *limits)
+    assert not isinstance(run.examples, str), "problems() comes first"
+    prompting = (run.format_instruction, run.system_prompt, *limits, run.examples)
 
     def load(split: str | None, max_rows: int | None) -> GeometryData:
         data = load_geometry(
@@ -81,6 +83,11 @@ def training_data(
             )
         return data
 
+    if run.eval_split and Path(run.dataset).is_file():
+        raise ValueError(
+            f"eval_split = {run.eval_split!r}: {run.dataset} is one file, used whole, and has no "
+            "splits: put train.jsonl and test.jsonl (or .parquet) in a folder and give that."
+        )
     data = load(run.dataset_split, run.max_rows)
     held_out = load(run.eval_split, run.eval_rows) if run.eval_split else None
     reward = GeometryReward(accuracy_weight=run.accuracy_weight, format_weight=run.format_weight)

@@ -18,7 +18,7 @@ from fastrl.geometry.toy import STARTING_POLICY
 from fastrl.geometry.toy.evaluation import ToyScore, evaluate_policy
 from fastrl.runs.adapters import lora_config
 from fastrl.runs.arguments import TOY, RunArguments
-from fastrl.runs.callback import MetricsCallback
+from fastrl.runs.callback import MetricsCallback, ScoringCallback
 from fastrl.runs.data import TrainingData, processor_resizes, training_data
 from fastrl.runs.folder import RunFolder
 from fastrl.runs.machine import machine, versions
@@ -145,8 +145,7 @@ class Job:
                 self.folder.write_config(self.resolved())
         if before is None:
             before = self._score("before")
-            if before is not None and self.is_main:
-                self.folder.append_score(0, 0.0, before)
+            self._append_score(0, 0.0, before)
         if self.is_main:
             self.folder.update_summary(
                 recipe=self.recipe,
@@ -160,9 +159,8 @@ class Job:
         after = self._score("after")
         if self.is_main:
             self.processor.save_pretrained(self.folder.path / "model")
-            if after is not None:
-                last = self.folder.read_metrics()[-1]
-                self.folder.append_score(last["step"], last["seconds"], after)
+            last = self.folder.read_metrics()[-1]
+            self._append_score(last["step"], last["seconds"], after)
             self.folder.update_summary(
                 after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self.folder.totals()
             )
@@ -178,6 +176,8 @@ class Job:
                 self.trainer.add_callback(
                     MetricsCallback(self.folder, on_step, self._score_on_the_way)
                 )
+            else:
+                self.trainer.add_callback(ScoringCallback(self._score_on_the_way))
             self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
     def resume_problems(self) -> list[str]:
@@ -214,9 +214,20 @@ class Job:
         every = self.run.score_every
         if not every or step % every or step == self.trainer.state.max_steps:
             return
-        with self.trainer.clock.phase("evaluate"):
-            score = self._score_toy(self.run.score_pictures, with_greedy=False)
-        self.folder.append_score(step, seconds, score)
+        score: dict[str, float | None] | None = None
+        if self.run.dataset != TOY:
+            score = self._evaluate_held_out()
+        elif self.is_main:
+            with self.trainer.clock.phase("evaluate"):
+                score = self._score_toy(self.run.score_pictures, with_greedy=False)
+        self._append_score(step, seconds, score)
+
+    def _append_score(
+        self, step: int, seconds: float, score: dict[str, float | None] | None
+    ) -> None:
+        # Where accuracy earns nothing it is not known.
+        if self.is_main and score is not None and "sampled" in score:
+            self.folder.append_score(step, seconds, score)
 
     def _score_toy(self, pictures: int, **settings: Any) -> dict[str, float | None]:
         score: ToyScore = evaluate_policy(
@@ -229,18 +240,34 @@ class Job:
         return score.as_dict()
 
     def _score_held_out(self, when: str) -> dict[str, float | None] | None:
-        """The trainer's own evaluation of the held-out split, sampled as in training."""
         assert self.data is not None, "build() comes first"
         if self.data.held_out is None:
             return None
         self.progress.console.print(f"Scoring {self.run.eval_split}, {when}")
+        return self._evaluate_held_out()
+
+    def _evaluate_held_out(self) -> dict[str, float | None]:
+        """The trainer's own evaluation of the held-out split, sampled as in training.
+
+        All processes take part in it.
+        """
+        assert self.data is not None
+        assert self.data.held_out is not None
+        trainer = self.trainer
+        # On the way it lies within a step: what the step goes on with is put back afterwards.
+        mode, asked_for = trainer.model.training, trainer.control.should_evaluate
         # What is drawn here must not change what is drawn in training.
-        device = self.trainer.accelerator.device
+        device = trainer.accelerator.device
         on_cpu = device.type == "cpu"
-        with torch.random.fork_rng(
-            [] if on_cpu else [device], device_type="cuda" if on_cpu else device.type
+        with (
+            torch.random.fork_rng(
+                [] if on_cpu else [device], device_type="cuda" if on_cpu else device.type
+            ),
+            trainer.rewards_alone(),
         ):
-            metrics = self.trainer.evaluate()
+            metrics = trainer.evaluate()
+        trainer.model.train(mode)
+        trainer.control.should_evaluate = asked_for
         score = {
             name: metrics[f"eval_rewards/{reward}/mean"] / weight
             for name, reward, weight in (
@@ -252,5 +279,5 @@ class Job:
         return {
             **score,
             "pictures": len(self.data.held_out),
-            "samples": self.trainer.num_generations_eval,
+            "samples": trainer.num_generations_eval,
         }

@@ -24,7 +24,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         ):
             if before.get(key) is not None and after.get(key) is not None:
                 table.add_row(name, f"{before[key]:.1%} -> {after[key]:.1%}")
-        table.add_row("held-out pictures", str(after["pictures"]))
+        table.add_row("held-out questions", str(after["pictures"]))
         table.add_section()
     data = summary.get("data", {})
     if "rows" in data:

@@ -14,16 +14,16 @@ from datasets import Dataset
 
 from fastrl.core import KeepAll, Selection
 from fastrl.trl.batch import num_rows
-from fastrl.trl.deferring import DeferringMixin
 from fastrl.trl.fetching import FetchedOnce
 from fastrl.trl.planning import SplitPlan
 from fastrl.trl.prompting import prompts_once
 from fastrl.trl.ranks import GlobalRows, RowPlaces, gather_rows
 from fastrl.trl.record import row_pictures
+from fastrl.trl.scoring import ScoringMixin
 from fastrl.trl.selecting import select_rollouts
 
 
-class GeneratingMixin(DeferringMixin):
+class GeneratingMixin(ScoringMixin):
     """The part of `FastRLMixin` around TRL's generation, rewards and advantages."""
 
     num_generations: int
@@ -100,7 +100,9 @@ class GeneratingMixin(DeferringMixin):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         """TRL's, on fewer rows when the schedule says so; log-probs wait until after pruning."""
         if not self.model.training:
-            output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            # Whoever wants rewards alone never asks for what is noted down here.
+            with self._deferred_logps(self._rewards_alone):
+                output: dict[str, Any] = super()._generate_and_score_completions(inputs)
             empty = gather_object([None] * num_rows(output))
             self._log_selection_columns(empty, empty)
             return output

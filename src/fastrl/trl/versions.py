@@ -37,6 +37,7 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
     ),
     "_compute_loss": ("model", "inputs"),
     "training_step": ("model", "inputs", "num_items_in_batch"),
+    "prediction_step": ("model", "inputs"),
     "evaluate": ("eval_dataset",),
     "_save_checkpoint": ("model", "trial"),
     "_load_from_checkpoint": ("resume_from_checkpoint",),

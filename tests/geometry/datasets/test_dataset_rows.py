@@ -48,6 +48,19 @@ def test_the_prompt_holds_system_question_choices_and_instruction() -> None:
     ]
 
 
+def test_examples_are_earlier_turns() -> None:
+    examples = {"2 + 2?": "\\boxed{4}", "3 + 3?": "\\boxed{6}"}
+    assert GeometryRow("4 + 4?", "8").prompt("Box it.", "Be brief.", examples) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2 + 2?\nBox it."},
+        {"role": "assistant", "content": "\\boxed{4}"},
+        {"role": "user", "content": "3 + 3?\nBox it."},
+        {"role": "assistant", "content": "\\boxed{6}"},
+        {"role": "user", "content": "4 + 4?\nBox it."},
+    ]
+    assert len(GeometryRow("4 + 4?", "8").prompt(None, examples={})) == 1
+
+
 def test_both_names_of_every_column() -> None:
     geometry3k = read_row({"problem": "Find x.", "images": [PICTURE], "answer": "5"})
     solutions = read_row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastrl.geometry.datasets.pictures import fitted_size
@@ -16,6 +16,7 @@ def prompt_counter(
     system_prompt: str | None = None,
     min_pixels: int | None = None,
     max_pixels: int | None = None,
+    examples: Mapping[str, str] | None = None,
 ) -> Callable[[GeometryRow], int]:
     """A function that counts the tokens of a row's prompt.
 
@@ -24,13 +25,13 @@ def prompt_counter(
     Args:
         processor: the model's, with its chat template; of pictures it is asked for their tokens by
             size, which the processors of Transformers know.
-        format_instruction, system_prompt, min_pixels, max_pixels: as for
+        format_instruction, system_prompt, min_pixels, max_pixels, examples: as for
             `GeometryData.for_training`.
     """
     tokenizer = getattr(processor, "tokenizer", processor)
 
     def count(row: GeometryRow) -> int:
-        messages = row.prompt(format_instruction, system_prompt)
+        messages = row.prompt(format_instruction, system_prompt, examples)
         text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         length = len(tokenizer(text, add_special_tokens=False)["input_ids"])
         if not row.pictures:

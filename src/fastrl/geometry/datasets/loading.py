@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,7 @@ class GeometryData:
         system_prompt: str | None = None,
         min_pixels: int | None = None,
         max_pixels: int | None = None,
+        examples: Mapping[str, str] | None = None,
     ) -> Dataset:
         """The rows as TRL's trainers take them; pictures are decoded when a row is read.
 
@@ -105,8 +106,10 @@ class GeometryData:
             system_prompt: the first message; None for none.
             min_pixels, max_pixels: resize pictures to lie between them, aspect kept. Leave them out
                 where the model's processor resizes (Qwen2-VL and its kin): once is enough.
+            examples: worked examples, question to reply, shown as earlier turns of each prompt.
         """
-        rows = _TrainingRows(self.rows, format_instruction, system_prompt, min_pixels, max_pixels)
+        prompting = (format_instruction, system_prompt, examples)
+        rows = _TrainingRows(self.rows, prompting, min_pixels, max_pixels)
         # Row numbers only: the rows themselves stay where they are.
         return Dataset.from_dict({"row": list(range(len(self.rows)))}).with_transform(rows)
 
@@ -213,6 +216,8 @@ def _listed(problems: list[RowProblem]) -> str:
 class _TrainingRows:
     """The transform of a training data set: row numbers in, prompts, pictures and answers out.
 
+    `prompting` is what `GeometryRow.prompt` takes.
+
     A picture that is still in use is not decoded again: a group's rollouts share one, and so do
     the batches that a trainer asks for again and again until a generation batch is used up.
     """
@@ -220,14 +225,12 @@ class _TrainingRows:
     def __init__(
         self,
         rows: GeometryRows,
-        format_instruction: str | None,
-        system_prompt: str | None,
+        prompting: tuple[str | None, str | None, Mapping[str, str] | None],
         min_pixels: int | None,
         max_pixels: int | None,
     ) -> None:
         self.rows = rows
-        self.format_instruction = format_instruction
-        self.system_prompt = system_prompt
+        self.prompting = prompting
         self.min_pixels = min_pixels
         self.max_pixels = max_pixels
         self._in_use: weakref.WeakValueDictionary[tuple[int, int], Image.Image]
@@ -245,10 +248,7 @@ class _TrainingRows:
         rows = {number: self.rows[number] for number in dict.fromkeys(batch["row"])}
         pictures = {number: self._pictures(number, row) for number, row in rows.items()}
         return {
-            "prompt": [
-                rows[number].prompt(self.format_instruction, self.system_prompt)
-                for number in batch["row"]
-            ],
+            "prompt": [rows[number].prompt(*self.prompting) for number in batch["row"]],
             # A list each: one changed in place does not change its neighbours.
             "images": [list(pictures[number]) for number in batch["row"]],
             "answer": [rows[number].answer for number in batch["row"]],

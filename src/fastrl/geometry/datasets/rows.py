@@ -23,6 +23,8 @@ PICTURE_COLUMNS = ("images", "image")
 ANSWER_COLUMNS = ("answer", "solution")
 CHOICE_COLUMNS = ("choices", "options")
 CHOICES_AS = ("letter", "text")
+# How messages tell what worked examples look like.
+EXAMPLES_EXAMPLE = '{"What is 2 + 2?": "<thinking>2 + 2 = 4</thinking>\\boxed{4}"}'
 _ANSWER_TAGS = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -60,11 +62,18 @@ class GeometryRow:
         self,
         format_instruction: str | None = FORMAT_INSTRUCTION,
         system_prompt: str | None = None,
+        examples: Mapping[str, str] | None = None,
     ) -> list[dict[str, Any]]:
         """The prompt as chat messages.
 
         With pictures the user's content is a list of parts, `{"type": "image"}` where a picture
         belongs (first, if the problem has no placeholder); without, it is text.
+
+        Args:
+            format_instruction: follows the question; None for none.
+            system_prompt: the first message; None for none.
+            examples: worked examples, question to reply, as earlier turns; the instruction follows
+                their questions, too.
         """
         question = self.question(format_instruction)
         content: Any = question
@@ -79,7 +88,15 @@ class GeometryRow:
                 if piece:
                     content.append({"type": "text", "text": piece})
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        return [*system, {"role": "user", "content": content}]
+        turns = [
+            {"role": role, "content": text}
+            for asked, reply in (examples or {}).items()
+            for role, text in (
+                ("user", GeometryRow(asked, "").question(format_instruction)),
+                ("assistant", reply),
+            )
+        ]
+        return [*system, *turns, {"role": "user", "content": content}]
 
 
 def read_row(
@@ -122,6 +139,13 @@ def read_row(
     if problems:
         raise RowError("; ".join(problems))
     return GeometryRow(problem, answer, pictures, choices if choices_as == "letter" else ())
+
+
+def are_examples(value: Any) -> bool:
+    """Whether it is a mapping of questions to replies, none of them empty."""
+    return isinstance(value, Mapping) and all(
+        isinstance(text, str) and text.strip() for pair in value.items() for text in pair
+    )
 
 
 def gold_answer(value: Any, choices: Sequence[str] = (), choices_as: str = "letter") -> str:
