@@ -10,6 +10,9 @@ import yaml
 
 from fastrl.geometry.toy.figures import figures
 
+# The recipes that are no published run.
+OWN_RECIPES = ("toy_geometry", "formalgeo_smollm2")
+
 # In place of model, data, engine and sizes; what is learnt, and how, is the recipe's.
 SMALL: dict[str, Any] = {
     "model": "toy",
