@@ -28,6 +28,7 @@ class Work:
         levels: distinct rewards in a group: "exact" keeps one rollout of each.
         updates: optimiser updates of a generation batch.
         replayed: completions are given instead of generated.
+        shared_prefix: FastRL's setting.
     """
 
     policy: str = "toy"
@@ -38,6 +39,7 @@ class Work:
     levels: int = 2
     updates: int = 4
     replayed: bool = False
+    shared_prefix: str | bool = "auto"
 
     def __post_init__(self) -> None:
         problems = [
@@ -124,6 +126,7 @@ def build_trainer(work: Work, batches: int, callbacks: list[Any]) -> Any:
         rule = "none" if work.arm == "none" else "differential"
         # At 0 no path counts as another one: exactly one rollout of each reward stays.
         fields = {"prune_rule": rule, "weighting": "exact", "similarity_threshold": 0.0}
+        fields["shared_prefix"] = work.shared_prefix
         arguments = FastGRPOConfig(**config, **fields)
     model, processor, dataset = _policy(work, batches)
     trainer = (with_replay(trainer_class, work.tokens) if work.replayed else trainer_class)(

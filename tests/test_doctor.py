@@ -1,4 +1,5 @@
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fastrl import doctor
@@ -11,6 +12,19 @@ def test_a_sound_installation_has_no_problem() -> None:
     assert "seams in place" in findings["TRL host"].found
     assert findings["TRL host"].remedy == ""
     assert "CPU" in findings["accelerator"].found or " x " in findings["accelerator"].found
+
+
+def test_the_form_of_attention_for_shared_prefixes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fastrl.trl.shared_prefix import forms
+
+    found = {finding.what: finding.found for finding in doctor.examine()}["shared prefixes"]
+    if not torch.accelerator.is_available():
+        assert found == "split attention on cpu"
+    monkeypatch.setattr(
+        forms, "machine_form", lambda device, dtype: "fast" if dtype == torch.bfloat16 else "plain"
+    )
+    found = {finding.what: finding.found for finding in doctor.examine()}["shared prefixes"]
+    assert found.startswith("fast in bfloat16, plain in float32 attention on ")
 
 
 def test_a_version_out_of_range_comes_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

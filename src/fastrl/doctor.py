@@ -85,7 +85,19 @@ def _trl() -> list[Finding]:
     if moved:
         return [Finding("TRL host", fault, versions.REMEDY) for fault in moved]
     seams = len(versions.TRAINER_SEAMS) + len(versions.UTILITY_SEAMS)
-    return [Finding("TRL host", f"all {seams} seams in place"), _vllm(versions)]
+    return [Finding("TRL host", f"all {seams} seams in place"), _shared_prefix(), _vllm(versions)]
+
+
+def _shared_prefix() -> Finding:
+    """Which form of attention this machine uses where rollouts share their prompt."""
+    torch = importlib.import_module("torch")
+    forms = importlib.import_module("fastrl.trl.shared_prefix.forms")
+    device = torch.device("cpu")
+    if torch.accelerator.is_available():
+        device = torch.device(torch.accelerator.current_accelerator().type, 0)
+    half, full = (forms.machine_form(device, dtype) for dtype in (torch.bfloat16, torch.float32))
+    found = half if half == full else f"{half} in bfloat16, {full} in float32"
+    return Finding("shared prefixes", f"{found} attention on {device.type}")
 
 
 def _vllm(versions: ModuleType) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from trl import GRPOConfig
 
@@ -62,6 +63,12 @@ class FastRLArguments:
         "Generation batches in one pass over the prompts, for adaptive rollouts; found from the "
         "data set unless it is iterable.",
     )
+    shared_prefix: Literal["auto", True, False] = _setting(  # type: ignore[assignment]
+        "auto",
+        "Compute the log-probs of a prompt's rollouts behind one copy of the prompt and its "
+        "pictures: the same numbers, less work. 'auto': where it pays, unless prune_rule='none' "
+        "leaves TRL untouched. True: always. Models that cannot are scored TRL's way.",
+    )
     start_step: int = _setting(  # type: ignore[assignment]
         0, "Prune only after so many generation batches."
     )
@@ -95,6 +102,10 @@ class FastRLArguments:
         )
         flags = ("drop_uninformative", "adaptive_rollouts", "dynamic_sampling")
         problems += flag_problems({name: getattr(self, name) for name in flags})
+        if self.shared_prefix != "auto" and not isinstance(self.shared_prefix, bool):
+            problems.append(
+                f"shared_prefix = {self.shared_prefix!r}: expected 'auto', true or false"
+            )
         if not isinstance(self.contrast, str) or not self.contrast:
             problems.append(
                 f"contrast = {self.contrast!r}: expected 'sum' or the name of a reward function"

@@ -13,11 +13,11 @@ from trl.trainer.utils import use_adapter
 
 from fastrl.trl.batch import loss_mask
 from fastrl.trl.correcting import SamplingCorrection, SamplingGap, gap_metrics
-from fastrl.trl.measuring import MeasuringMixin
+from fastrl.trl.sharing import SharedPrefixMixin
 from fastrl.trl.weighting import SHARE_KEY, weigh_gradient
 
 
-class DeferringMixin(MeasuringMixin):
+class DeferringMixin(SharedPrefixMixin):
     """The part of `FastRLMixin` that stands before TRL's log-probs.
 
     While a generation batch is scored they are only noted down; afterwards they are computed for

@@ -182,4 +182,5 @@ class GeneratingMixin(ScoringMixin):
             ranks=self.accelerator.num_processes,
             rank=self.accelerator.process_index,
             fills_all=self.is_deepspeed_enabled,
+            keeps_groups=self._keeps_groups,
         )

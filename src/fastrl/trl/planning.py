@@ -29,6 +29,8 @@ class SplitPlan:
         ranks: processes.
         rank: this process.
         fills_all: no micro-batch may be without rows (an engine that counts backward passes).
+        keeps_groups: "auto" | True | False: rows of one prompt stay together; "auto" where that
+            pays.
     """
 
     loss_type: str
@@ -41,6 +43,7 @@ class SplitPlan:
     ranks: int = 1
     rank: int = 0
     fills_all: bool = False
+    keeps_groups: str | bool = False
 
 
 @dataclass(frozen=True)

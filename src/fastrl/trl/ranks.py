@@ -49,6 +49,7 @@ class GlobalRows:
         completion_ids: N ragged rows of token ids as they were sampled.
         loss_tokens_N: (N,) tokens that the loss counts.
         lengths_N: (N,) prompt and completion tokens.
+        prompt_lengths_N: (N,) prompt tokens.
         places: which process holds each row, and where.
     """
 
@@ -56,6 +57,7 @@ class GlobalRows:
     completion_ids: IntRows
     loss_tokens_N: npt.NDArray[np.int64]
     lengths_N: npt.NDArray[np.int64]
+    prompt_lengths_N: npt.NDArray[np.int64]
     places: RowPlaces
 
     def __len__(self) -> int:
@@ -93,7 +95,7 @@ def gather_rows(
     Raises:
         ValueError: processes with unequal numbers of rows, where no places are given.
     """
-    prompt_lengths = output["prompt_mask"].sum(dim=1).cpu().numpy()
+    prompt_lengths = output["prompt_mask"].sum(dim=1).cpu().numpy().astype(np.int64)
     told = gather(
         [
             (
@@ -101,10 +103,11 @@ def gather_rows(
                 [np.asarray(ids, dtype=np.int64) for ids in completion_ids],
                 loss_mask(output).sum(dim=1).cpu().numpy().astype(np.int64),
                 prompt_lengths + np.array([len(ids) for ids in completion_ids], dtype=np.int64),
+                prompt_lengths,
             )
         ]
     )
-    advantages, ids, loss_tokens, lengths = zip(*told, strict=True)
+    advantages, ids, loss_tokens, lengths, prompts = zip(*told, strict=True)
     counts = [len(rows) for rows in ids]
     if places is None and len(set(counts)) > 1:
         raise ValueError(
@@ -121,6 +124,7 @@ def gather_rows(
         completion_ids=[all_ids[row] for row in order_N.tolist()],
         loss_tokens_N=np.concatenate(loss_tokens)[order_N],
         lengths_N=np.concatenate(lengths)[order_N],
+        prompt_lengths_N=np.concatenate(prompts)[order_N],
         places=places,
     )
 

@@ -59,13 +59,19 @@ class ResumableMixin(Host):  # type: ignore[misc]
         return self._prunes and self._generation_step >= self.args.start_step
 
     @property
-    def _splits(self) -> bool:
-        """Whether the batch is split here: pruned and resampled ones have other row counts."""
+    def _selects_rows(self) -> bool:
+        """Whether other rows are trained on than TRL generated."""
         return bool(self._prunes or self.args.dynamic_sampling)
 
     @property
+    def _splits(self) -> bool:
+        """Whether the batch is split here: row counts are others, or groups stay together."""
+        return bool(self._selects_rows or self.args.shared_prefix is True)
+
+    @property
     def _splits_now(self) -> bool:
-        return bool(self._prunes_now or self.args.dynamic_sampling)
+        selects_now = self._prunes_now or self.args.dynamic_sampling
+        return bool(selects_now or self.args.shared_prefix is True)
 
     @property
     def _micro_steps_per_generation(self) -> int:

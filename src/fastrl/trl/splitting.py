@@ -11,6 +11,13 @@ import torch
 
 from fastrl.core import Selection
 from fastrl.trl.batch import select_rows, trim_padding
+from fastrl.trl.group_dealing import (
+    LEAST_RATIO,
+    RowFacts,
+    deal_group_ranks,
+    deal_group_windows,
+    plan_group_window,
+)
 from fastrl.trl.merging import blank_row, merge_rows
 from fastrl.trl.planning import Part, SplitPlan, deal_ranks, deal_windows, plan_window
 from fastrl.trl.ranks import GlobalRows, moves_between, receive_batch, send_batch
@@ -48,23 +55,21 @@ def split_kept_rows(
         rows: the N rollouts of all processes.
         selection: which K of them are kept, and their weights.
         plan: how the batch is split.
-        rng: shuffles rows of equal length.
+        rng: shuffles rows of equal length, or groups.
 
     Returns:
         One dict a micro-batch: TRL's inputs for its rows, `num_items_in_batch` as its loss needs
         it, and under `SHARE_KEY` a `MicroBatchShare`. One without rows holds only its share.
     """
     keep, device = selection.keep, output["completion_ids"].device
-    lengths_K, tokens_K = rows.lengths_N[keep], rows.loss_tokens_N[keep]
-    home_K = rows.places.home_N[keep]
-    windows = deal_windows(lengths_K, plan.windows, rng)
-    rank_K = deal_ranks(windows, lengths_K, home_K, plan.ranks)
+    tokens_K, home_K = rows.loss_tokens_N[keep], rows.places.home_N[keep]
+    windows, rank_K, parts_W = _deal(rows, selection, plan, rng)
     pool = _exchange(output, rows, keep, home_K, rank_K, plan)
     full = BatchTotals(len(rows), float(rows.loss_tokens_N.sum()))
     micro_batches: list[dict[str, Any]] = []
-    for rows_W in windows:
+    for rows_W, parts in zip(windows, parts_W, strict=True):
         totals = BatchTotals(len(rows_W), float(tokens_K[rows_W].sum()))
-        for part in plan_window(rows_W, lengths_K, rank_K, plan):
+        for part in parts:
             if not part.size:
                 micro_batches.append({SHARE_KEY: MicroBatchShare(rows=0)})
                 continue
@@ -94,6 +99,24 @@ def split_kept_rows(
             )
             micro_batches.append(micro)
     return micro_batches
+
+
+def _deal(
+    rows: GlobalRows, selection: Selection, plan: SplitPlan, rng: np.random.Generator
+) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.int64], list[list[Part]]]:
+    """Rows of each window, the process of each kept row, and this one's micro-batches by window."""
+    keep = selection.keep
+    lengths_K, home_K = rows.lengths_N[keep], rows.places.home_N[keep]
+    prompt_K = rows.prompt_lengths_N[keep]
+    num_generations = len(rows) // max(len(selection.kept_per_group), 1)
+    facts = RowFacts(keep // max(num_generations, 1), prompt_K, lengths_K - prompt_K)
+    if plan.keeps_groups is True or (plan.keeps_groups == "auto" and facts.ratio >= LEAST_RATIO):
+        windows = deal_group_windows(facts, plan.windows, rng)
+        rank_K = deal_group_ranks(windows, facts, home_K, plan)
+        return windows, rank_K, [plan_group_window(w, facts, rank_K, plan) for w in windows]
+    windows = deal_windows(lengths_K, plan.windows, rng)
+    rank_K = deal_ranks(windows, lengths_K, home_K, plan.ranks)
+    return windows, rank_K, [plan_window(w, lengths_K, rank_K, plan) for w in windows]
 
 
 def _exchange(

@@ -47,7 +47,7 @@ class FastRLMixin(UpdatingMixin):
                 "FastGRPOConfig, or mix FastRLArguments into your config class."
             )
         self._rule = build_rule(config)
-        splits = self._prunes or config.dynamic_sampling
+        splits = self._prunes or config.dynamic_sampling or config.shared_prefix is True
         if splits:
             dataset = given_argument(behind, "train_dataset", args, kwargs)
             raise_run_problems(run_problems(config, dataset))

@@ -30,6 +30,8 @@ TRAINER_SEAMS: dict[str, tuple[str, ...]] = {
         "attention_mask",
         "logits_to_keep",
         "batch_size",
+        "compute_entropy",
+        "compute_aux_loss",
         "pixel_values",
         "image_grid_thw",
         "num_images",
@@ -80,6 +82,8 @@ UTILITY_SEAMS = {
     "unsplit_pixel_values_by_grid": ("batch",),
     "RepeatSampler": ("data_source", "shuffle", "seed"),
     "use_adapter": ("model", "adapter_name"),
+    # What it adds takes shifted labels too, and hands our keyword on to the text layers.
+    "add_fused_lm_head": ("model", "temperature", "outputs"),
 }
 
 

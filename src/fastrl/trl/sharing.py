@@ -1,0 +1,191 @@
+"""Log-probs behind shared prefixes: the rollouts of a prompt, and one copy of it."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from transformers.utils import logging
+
+from fastrl.trl.group_dealing import LEAST_RATIO
+from fastrl.trl.measuring import MeasuringMixin
+from fastrl.trl.shared_prefix.attention import let_calls_choose
+from fastrl.trl.shared_prefix.forms import build_form, machine_form
+from fastrl.trl.shared_prefix.pictures import RowPictures
+from fastrl.trl.shared_prefix.scoring import Chunk, score_packed
+from fastrl.trl.shared_prefix.support import bare_model, why_not_inputs, why_not_model
+from fastrl.trl.shared_prefix.tally import SharingTally
+
+logger = logging.get_logger(__name__)
+
+
+class SharedPrefixMixin(MeasuringMixin):
+    """The part of `FastRLMixin` that computes log-probs, of every pass.
+
+    The only change: where it is exact and pays, rows of one prompt go through the model behind one
+    copy of the prompt and its pictures. All else goes TRL's way, and is counted.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._tally = SharingTally()
+        self._reasons_told: set[str] = set()
+        self._decoders: WeakSet[torch.nn.Module] = WeakSet()
+        super().__init__(*args, **kwargs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        **inputs: Any,
+    ) -> Any:
+        """TRL's, chunk by chunk behind shared prefixes."""
+        batch_size = batch_size or input_ids.size(0)
+        if not self._shares_prefixes:
+            return super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size,
+                compute_entropy,
+                **inputs,
+            )
+        why_not = self._why_not_shared(model, input_ids, attention_mask, logits_to_keep, inputs)
+        pictures, pixels = None, inputs.get("pixel_values")
+        if why_not is None and pixels is not None:
+            pictures = RowPictures.of(pixels, inputs.get("image_grid_thw"), inputs["num_images"])
+            why_not = "pixels laid out otherwise" if pictures is None else None
+        if why_not is not None:
+            self._tell_fallback(why_not)
+            self._tally.add_fallback(-(-len(input_ids) // batch_size))
+            return super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                batch_size,
+                compute_entropy,
+                **inputs,
+            )
+        kinds = inputs.get("mm_token_type_ids")
+        logps: list[torch.Tensor] = []
+        entropies: list[torch.Tensor] = []
+        for start in range(0, len(input_ids), batch_size):
+            rows = range(start, min(start + batch_size, len(input_ids)))
+            chunk = Chunk(
+                input_ids[rows.start : rows.stop],
+                attention_mask[rows.start : rows.stop],
+                logits_to_keep,
+                None if pictures is None else pictures.select(rows),
+                None if kinds is None else kinds[rows.start : rows.stop],
+            )
+            of_chunk, entropies_of_chunk = self._score_chunk(model, chunk, compute_entropy)
+            logps.append(of_chunk)
+            if entropies_of_chunk is not None:
+                entropies.append(entropies_of_chunk)
+        return torch.cat(logps), torch.cat(entropies) if compute_entropy else None, None
+
+    @property
+    def _shares_prefixes(self) -> bool:
+        """Whether prefixes may be shared: "auto" leaves a run that is TRL's own untouched."""
+        wanted = self.args.shared_prefix
+        return bool(wanted is True or (wanted == "auto" and self._selects_rows))
+
+    @property
+    def _keeps_groups(self) -> str | bool:
+        """The setting, for the split: nothing is gained by it where the model cannot share."""
+        can_share = self._shares_prefixes and self._why_not_model(self.model) is None
+        return self.args.shared_prefix if can_share else False
+
+    def _why_not_shared(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        inputs: dict[str, Any],
+    ) -> str | None:
+        why_not = self._why_not_model(model)
+        if why_not is not None:
+            return why_not
+        config = bare_model(self.accelerator.unwrap_model(model)).config
+        ids, mask = input_ids.cpu(), attention_mask.cpu()
+        return why_not_inputs(config, ids, mask, logits_to_keep, inputs)
+
+    def _why_not_model(self, model: Any) -> str | None:
+        if self.args.use_liger_kernel:
+            return "Liger's kernels were not tested"
+        return why_not_model(self.accelerator.unwrap_model(model))
+
+    def _score_chunk(
+        self, model: Any, chunk: Chunk, compute_entropy: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(B, C) log-probs and entropies of a chunk, TRL's way where sharing does not pay."""
+        packing = chunk.pack()
+        if self.args.shared_prefix == "auto" and packing.ratio < LEAST_RATIO:
+            self._tally.add_unpaid()
+            return self._score_as_host(model, chunk, compute_entropy)
+        self._tally.add_shared(packing.host_tokens, len(packing.source_T))
+        bare = bare_model(self.accelerator.unwrap_model(model))
+        decoder = bare.get_decoder()
+        if decoder not in self._decoders:
+            let_calls_choose(decoder)
+            self._decoders.add(decoder)
+        with self.accelerator.autocast():
+            return score_packed(
+                model,
+                chunk,
+                packing,
+                build_form(self._form_name(bare, chunk.input_ids.device), packing.layout),
+                getattr(bare.model, "get_rope_index", None),
+                compute_entropy,
+            )
+
+    def _form_name(self, bare: Any, device: torch.device) -> str:
+        text = bare.config.get_text_config()
+        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        is_half = torch.is_autocast_enabled(device.type)
+        dtype = torch.get_autocast_dtype(device.type) if is_half else bare.dtype
+        dropout = text.attention_dropout if bare.training else 0.0
+        return machine_form(device, dtype, width, dropout)
+
+    def _score_as_host(
+        self, model: Any, chunk: Chunk, compute_entropy: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        inputs: dict[str, Any] = {"mm_token_type_ids": chunk.mm_token_type_ids}
+        if chunk.pictures is not None:
+            # TRL's cuts need the counts also where no row has a picture.
+            inputs |= {"num_images": chunk.pictures.num_images, **chunk.pictures.inputs()}
+        logps, entropies, _ = super()._get_per_token_logps_and_entropies(
+            model,
+            chunk.input_ids,
+            chunk.attention_mask,
+            chunk.completion_width,
+            None,
+            compute_entropy,
+            **inputs,
+        )
+        return logps, entropies
+
+    def _tell_fallback(self, why_not: str) -> None:
+        """Say once why prefixes are not shared."""
+        if why_not in self._reasons_told or not self.accelerator.is_main_process:
+            return
+        self._reasons_told.add(why_not)
+        logger.warning(
+            f"shared_prefix: {why_not}; log-probs go TRL's way, every prompt once per rollout. "
+            "This is said once; fastrl/shared_prefix_fallback counts it."
+        )
+
+    def log_generation_end(self) -> None:
+        """Append what was shared, too."""
+        super().log_generation_end()
+        if self._shares_prefixes:
+            metrics = self._metrics["train"]
+            for name, value in self._tally.lap().items():
+                metrics[name].append(value)
