@@ -42,6 +42,7 @@ def test_defaults() -> None:
         "adaptive_rollouts": False,
         "min_generations": 2,
         "steps_per_epoch": None,
+        "shared_prefix": "auto",
         "start_step": 0,
         "dynamic_sampling": False,
         "max_resamples": 8,

@@ -27,6 +27,8 @@ COMMON: dict[str, Any] = {
     "weighting": "exact",
     "adaptive_rollouts": False,
     "similarity_threshold": 0.0,
+    # Single rows move here; whole groups do in shared_prefix/test_prefix_ranks.py.
+    "shared_prefix": False,
 }
 ALIKE = [60, 61]  # completions without contrast and without another path
 

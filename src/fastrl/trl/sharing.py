@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 import torch
 from transformers.utils import logging
+from trl import GRPOTrainer
 
 from fastrl.trl.group_dealing import LEAST_RATIO
 from fastrl.trl.measuring import MeasuringMixin
@@ -18,6 +19,15 @@ from fastrl.trl.shared_prefix.support import bare_model, why_not_inputs, why_not
 from fastrl.trl.shared_prefix.tally import SharingTally
 
 logger = logging.get_logger(__name__)
+
+SCORING = "_get_per_token_logps_and_entropies"
+
+
+def overriding_class(trainer_class: type) -> str | None:
+    """Name of a class between this mixin and TRL's trainer that scores its own way, if any."""
+    mro = trainer_class.__mro__
+    behind = mro[mro.index(SharedPrefixMixin) + 1 : mro.index(GRPOTrainer)]
+    return next((owner.__name__ for owner in behind if SCORING in vars(owner)), None)
 
 
 class SharedPrefixMixin(MeasuringMixin):
@@ -31,6 +41,8 @@ class SharedPrefixMixin(MeasuringMixin):
         self._tally = SharingTally()
         self._reasons_told: set[str] = set()
         self._decoders: WeakSet[torch.nn.Module] = WeakSet()
+        # Whether the generation batch at hand is split here, not by TRL.
+        self._splits_batch = False
         super().__init__(*args, **kwargs)
 
     def _get_per_token_logps_and_entropies(
@@ -92,9 +104,9 @@ class SharedPrefixMixin(MeasuringMixin):
 
     @property
     def _shares_prefixes(self) -> bool:
-        """Whether prefixes may be shared: "auto" leaves a run that is TRL's own untouched."""
+        """Whether prefixes may be shared: "auto" leaves a batch that is TRL's own untouched."""
         wanted = self.args.shared_prefix
-        return bool(wanted is True or (wanted == "auto" and self._selects_rows))
+        return bool(wanted is True or (wanted == "auto" and self._splits_batch))
 
     @property
     def _keeps_groups(self) -> str | bool:
@@ -118,8 +130,13 @@ class SharedPrefixMixin(MeasuringMixin):
         return why_not_inputs(config, ids, mask, logits_to_keep, inputs)
 
     def _why_not_model(self, model: Any) -> str | None:
+        overriding = overriding_class(type(self))
+        if overriding is not None:
+            return f"{overriding}.{SCORING} would be bypassed"
         if self.args.use_liger_kernel:
             return "Liger's kernels were not tested"
+        if self.args.torch_compile:
+            return "torch.compile: a packed row has another length every time"
         return why_not_model(self.accelerator.unwrap_model(model))
 
     def _score_chunk(

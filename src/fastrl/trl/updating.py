@@ -33,6 +33,8 @@ class UpdatingMixin(DynamicSamplingMixin):
         if not self.model.training:
             return super()._prepare_inputs(generation_batch)
         starts = self.at_generation_boundary or self._buffered_inputs is None
+        if starts:
+            self._splits_batch = self._splits_now
         if starts and not self._splits_now:
             return super()._prepare_inputs(generation_batch)
         if starts:

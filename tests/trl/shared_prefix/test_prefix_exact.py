@@ -74,7 +74,7 @@ def test_text_alone_through_a_vision_model(kind: str) -> None:
     assert_exact(model_of(kind), draw([Prompt(12, (5, 9)), Prompt(5, (4, 4, 4))], kind))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=14, deadline=None)
 @given(
     prompts=st.lists(
         st.tuples(st.integers(1, 400), st.lists(st.integers(0, 12), min_size=1, max_size=8)),
@@ -89,7 +89,7 @@ def test_any_lengths(prompts: list[tuple[int, list[int]]], seed: int) -> None:
         assert_exact(model_of("qwen2"), batch)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     sizes=st.lists(
         st.lists(st.sampled_from([(2, 2), (4, 2), (4, 6)]), max_size=2), min_size=1, max_size=3

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rank_runs import completions, replay, replay_all, run_ranks
+from rank_runs import completions, replay, replay_all
 from tiny_runs import largest_difference, text_rows, vision_rows
+
+from process_runs import run_ranks
 
 ALIKE = [60, 61]
 

@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from fastrl.geometry.toy.text import build_tokenizer
-from fastrl.trl import FastGRPOConfig, FastGRPOTrainer
+from fastrl.trl import FastGRPOConfig, FastGRPOTrainer, with_fastrl
+from fastrl.trl.trainer import FastRLMixin
 from fastrl.trl.weighting import SHARE_KEY
 
 
@@ -37,7 +38,7 @@ def recorded(
         "adaptive_rollouts": False,
         **overrides,
     }
-    fast = issubclass(host, FastGRPOTrainer)
+    fast = issubclass(host, FastRLMixin)
     if fast:
         given["shared_prefix"] = shared
     else:
@@ -216,6 +217,23 @@ def test_other_architectures_go_trls_way(
     assert mine.recorder.values("fastrl/shared_prefix") == [0.0]
     told = [r for r in caplog.records if "'gpt2' was not tested" in r.getMessage()]
     assert len(told) == 1
+
+
+class Own(GRPOTrainer):
+    """Log-probs of its own making."""
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        logps, *others = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        return logps * 0.5, *others
+
+
+def test_a_trainer_that_scores_its_own_way_goes_on_doing_so(text_model: str, out: str) -> None:
+    mine, theirs = (
+        recorded(text_model, f"{out}/{shared}", shared, random_batch(), with_fastrl(Own))
+        for shared in (True, False)
+    )
+    assert largest_difference(weights_of(mine), weights_of(theirs)) == 0.0
+    assert mine.recorder.values("fastrl/shared_prefix_fallback") == [3.0]
 
 
 def test_evaluation_in_between(text_model: str, out: str) -> None:

@@ -117,12 +117,12 @@ class SplitAttention:
         """See `AttentionForm`."""
         # Split, not sliced: the backward pass of a slice fills a whole row with zeros.
         lengths = [stretch.queries for stretch in self._stretches]
-        pieces = zip(*(torch.split(row, lengths, dim=2) for row in (query, key, value)), strict=True)
+        pieces = (torch.split(row, lengths, dim=2) for row in (query, key, value))
         repeats = query.shape[1] // key.shape[1]
         settings: dict[str, Any] = {"scale": scaling, "dropout_p": dropout}
         prefix_keys = prefix_values = key
         parts = []
-        for stretch, (queries, keys, values) in zip(self._stretches, pieces, strict=True):
+        for stretch, queries, keys, values in zip(self._stretches, *pieces, strict=True):
             if stretch.prefix[0] == stretch.prefix[1]:
                 # A prefix comes before the stretches that see it.
                 prefix_keys, prefix_values = keys, values

@@ -1,0 +1,63 @@
+"""Points of the shared-prefix benchmark: ratios by hand, and nothing measured twice."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shared_prefix
+from shared_prefix import Point, Setting, run_points, table_row
+
+SETTING = Setting("random", 64, 1, "cpu", "float32", "split", False)
+FOUND: dict[str, Any] = {
+    "largest_difference": 0.0,
+    "step": {
+        "seconds": {"trl": [3.0, 4.0, 9.0], "shared": [1.0, 2.0, 3.0]},
+        "bytes": {"trl": 400, "shared": 100},
+    },
+    "forward": {
+        "seconds": {"trl": [1.0] * 3, "shared": [0.5] * 3},
+        "bytes": {"trl": 0, "shared": 0},
+    },
+}
+
+
+def options_of(path: Path) -> argparse.Namespace:
+    return argparse.Namespace(
+        rollouts=[2, 4], pictures=[0], tokens=[8], prompt=32, rounds=3, jsonl=path
+    )
+
+
+def test_a_point_as_a_row_of_the_table() -> None:
+    point = Point(rollouts=4, picture_tokens=0, prompt_tokens=21, completion_tokens=4)
+    assert point.token_ratio == pytest.approx(100 / 40)
+    assert table_row(point, FOUND) == [
+        *("0", "4", "4", "2.50"),
+        *("3.00 [2.00, 3.00]", "2.000", "2.00 [2.00, 2.00]", "0.500", "0.25"),
+    ]
+
+
+def test_points_of_the_file_are_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Point] = []
+
+    def measure(model: Any, point: Point, form: str, rounds: int) -> dict[str, Any]:
+        measured.append(point)
+        return FOUND
+
+    monkeypatch.setattr(shared_prefix, "build_policy", lambda options: "model")
+    monkeypatch.setattr(shared_prefix, "measure", measure)
+    path = tmp_path / "folder" / "points.jsonl"
+    first = run_points(options_of(path), SETTING)
+    assert [point.rollouts for point in measured] == [2, 4]
+    assert run_points(options_of(path), SETTING) == first
+    assert len(measured) == 2
+    # Of another setting they say nothing.
+    run_points(options_of(path), Setting("random", 64, 1, "cuda", "float32", "split", False))
+    assert len(measured) == 4
+    assert len(path.read_text().splitlines()) == 4
+    assert json.loads(path.read_text().splitlines()[0])["point"]["rollouts"] == 2
