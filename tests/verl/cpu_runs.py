@@ -115,6 +115,31 @@ class Run:
 def overrides(assets: Path, folder: Path, ranks: int) -> list[str]:
     """An ordinary GRPO run of verl's: 4 prompts x 6 rollouts a step, one update."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    return [
+        "algorithm.adv_estimator=grpo",
+        f"data.train_files={assets}/prompts.parquet",
+        f"data.val_files={assets}/prompts.parquet",
+        "data.train_batch_size=4",
+        "data.max_prompt_length=64",
+        "data.max_response_length=10",
+        "data.seed=1",
+        f"actor_rollout_ref.model.path={assets}/model",
+        f"{actor}.optim.lr=1e-3",
+        f"{actor}.ppo_mini_batch_size=4",
+        f"{actor}.ppo_micro_batch_size_per_gpu=4",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
+        f"{rollout}.log_prob_micro_batch_size_per_gpu=4",
+        f"{rollout}.n=6",
+        f"reward.custom_reward_function.path={HERE}/answer_reward.py",
+        "reward.custom_reward_function.name=compute_score",
+        "trainer.total_epochs=2",
+        *cpu_overrides(folder, ranks),
+    ]
+
+
+def cpu_overrides(folder: Path, ranks: int) -> list[str]:
+    """What any run of verl's needs on a CPU and in a test."""
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     fp32 = [
         f"+actor_rollout_ref.{part}.fsdp_config.mixed_precision.{name}=fp32"
         for part in ("actor", "ref")
@@ -125,41 +150,24 @@ def overrides(assets: Path, folder: Path, ranks: int) -> list[str]:
         for part in ("actor", "actor.fsdp_config", "ref", "ref.fsdp_config")
     ]
     return [
-        "algorithm.adv_estimator=grpo",
-        f"data.train_files={assets}/prompts.parquet",
-        f"data.val_files={assets}/prompts.parquet",
-        "data.train_batch_size=4",
-        "data.max_prompt_length=64",
-        "data.max_response_length=10",
         "data.dataloader_num_workers=0",
-        "data.seed=1",
-        f"actor_rollout_ref.model.path={assets}/model",
         "actor_rollout_ref.model.use_remove_padding=False",
         "actor_rollout_ref.model.enable_gradient_checkpointing=False",
         "+actor_rollout_ref.model.override_config.attn_implementation=eager",
         f"{actor}.strategy=fsdp2",
-        f"{actor}.optim.lr=1e-3",
-        f"{actor}.ppo_mini_batch_size=4",
-        f"{actor}.ppo_micro_batch_size_per_gpu=4",
         "actor_rollout_ref.ref.strategy=fsdp2",
         "actor_rollout_ref.ref.fsdp_config.model_dtype=fp32",
-        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
-        f"{rollout}.log_prob_micro_batch_size_per_gpu=4",
         f"{rollout}.name=cpu_sampler",
-        f"{rollout}.n=6",
         f"{rollout}.tensor_model_parallel_size={ranks}",
         f"{rollout}.free_cache_engine=False",
         f"{rollout}.agent.num_workers=1",
         f"{rollout}.agent.agent_loop_config_path={HERE}/cpu_agents.yaml",
         f"{rollout}.agent.default_agent_loop=seeded",
         "reward.num_workers=1",
-        f"reward.custom_reward_function.path={HERE}/answer_reward.py",
-        "reward.custom_reward_function.name=compute_score",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units=1",
         f"trainer.n_gpus_per_node={ranks}",
         "trainer.nnodes=1",
         "trainer.device=cpu",
-        "trainer.total_epochs=2",
         "trainer.save_freq=-1",
         "trainer.test_freq=-1",
         "trainer.val_before_train=False",
@@ -177,10 +185,17 @@ def train(
     assets: Path, folder: Path, *extra: str, module: str = "fastrl.verl", ranks: int = 1
 ) -> Run:
     """Run a training in processes of its own, to its end."""
+    words = [*overrides(assets, folder, ranks), *extra]
+    return run_command([sys.executable, "-m", module, *words], folder)
+
+
+def run_command(command: list[str], folder: Path, modules: str = "cpu_verl") -> Run:
+    """Run a command that trains, to its end; `modules` are what verl loads in every process."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "VERL_PLATFORM": "cpu",
-        "VERL_USE_EXTERNAL_MODULES": "cpu_verl",
+        "VERL_USE_EXTERNAL_MODULES": modules,
         "PYTHONPATH": f"{SOURCE}:{HERE}",
         "FASTRL_TEST_PASSES": str(folder),
         "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
@@ -190,11 +205,10 @@ def train(
         "RAY_USAGE_STATS_ENABLED": "0",
         "TORCHDYNAMO_DISABLE": "1",
     }
-    words = [*overrides(assets, folder, ranks), f"hydra.run.dir={folder}/hydra", *extra]
     log = folder / "log.txt"
     with log.open("w") as file:
         result = subprocess.run(
-            [sys.executable, "-m", module, *words],
+            [*command, f"hydra.run.dir={folder}/hydra"],
             env=environment,
             cwd=folder,
             stdout=file,
