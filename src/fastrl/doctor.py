@@ -81,10 +81,12 @@ def _trl() -> list[Finding]:
         return [Finding("TRL host", str(error), error.remedy)]
     trainer = importlib.import_module("trl").GRPOTrainer
     utilities = importlib.import_module("trl.trainer.utils")
-    moved = versions.missing_seams(trainer, utilities)
+    generation = importlib.import_module("transformers").GenerationMixin
+    moved = versions.missing_seams(trainer, utilities, generation)
     if moved:
         return [Finding("TRL host", fault, versions.REMEDY) for fault in moved]
-    seams = len(versions.TRAINER_SEAMS) + len(versions.UTILITY_SEAMS)
+    tables = (versions.TRAINER_SEAMS, versions.UTILITY_SEAMS, versions.GENERATION_SEAMS)
+    seams = sum(len(table) for table in tables)
     return [Finding("TRL host", f"all {seams} seams in place"), _shared_prefix(), _vllm(versions)]
 
 

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import trl.trainer.utils
 from tiny_runs import make_trainer
+from transformers import GenerationMixin
 from trl import GRPOTrainer
 
 from fastrl.trl import versions, with_fastrl
 from fastrl.trl.versions import (
+    GENERATION_SEAMS,
     MAXIMUM_VLLM,
     MINIMUM_VLLM,
     TRAINER_ATTRIBUTES,
@@ -38,6 +40,12 @@ def test_utility_seam(name: str, parameters: tuple[str, ...]) -> None:
     assert set(parameters) <= found.keys()
 
 
+@pytest.mark.parametrize(("name", "parameters"), GENERATION_SEAMS.items())
+def test_generation_seam(name: str, parameters: tuple[str, ...]) -> None:
+    found = inspect.signature(getattr(GenerationMixin, name)).parameters
+    assert set(parameters) <= found.keys()
+
+
 def test_trainer_attributes(text_model: str, out: str) -> None:
     trainer = make_trainer(text_model, out, trainer_class=GRPOTrainer)
     assert [name for name in TRAINER_ATTRIBUTES if not hasattr(trainer, name)] == []
@@ -51,7 +59,7 @@ def test_trainer_attributes(text_model: str, out: str) -> None:
 
 
 def test_every_seam_is_in_place() -> None:
-    assert missing_seams(GRPOTrainer, trl.trainer.utils) == []
+    assert missing_seams(GRPOTrainer, trl.trainer.utils, GenerationMixin) == []
 
 
 class Moved(GRPOTrainer):
@@ -63,9 +71,9 @@ class Moved(GRPOTrainer):
 
 def test_a_moved_seam_raises_and_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostVersionError, match=r"_compute_loss no longer takes model.*pip install"):
-        check_seams(Moved, trl.trainer.utils)
+        check_seams(Moved, trl.trainer.utils, GenerationMixin)
     with pytest.raises(HostVersionError, match="split_pixel_values_by_grid does not exist"):
-        check_seams(GRPOTrainer, types.SimpleNamespace())
+        check_seams(GRPOTrainer, types.SimpleNamespace(), GenerationMixin)
     with pytest.raises(HostVersionError, match="_compute_loss"):
         with_fastrl(Moved)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import trl.trainer.utils
+from transformers import GenerationMixin
 from trl import GRPOTrainer
 
 from fastrl.trl.trainer import FastRLMixin
@@ -32,7 +33,7 @@ def with_fastrl(trainer_class: type) -> type:
         raise TypeError(f"with_fastrl wraps subclasses of trl.GRPOTrainer, not {trainer_class!r}.")
     if issubclass(trainer_class, FastRLMixin):
         return trainer_class
-    check_seams(trainer_class, trl.trainer.utils)
+    check_seams(trainer_class, trl.trainer.utils, GenerationMixin)
     bypassed = bypassed_overrides(trainer_class)
     if bypassed:
         raise TypeError(

@@ -75,10 +75,14 @@ class GeneratingMixin(ScoringMixin):
         return prompt_ids, images, multimodal_fields
 
     def _generate_single_turn(self, prompt_ids: Any, images: Any, *args: Any, **kwargs: Any) -> Any:
-        """TRL's; for vLLM rows without a picture are None: it looks for the first of a list."""
+        """TRL's, which reads each prompt once; for vLLM rows without a picture are None.
+
+        It looks for the first of a list.
+        """
         if self.use_vllm and images is not None:
             images = [pictures or None for pictures in images]
-        return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
+        with self._prompts_once(images):
+            return super()._generate_single_turn(prompt_ids, images, *args, **kwargs)
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
         """TRL's, timed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakSet
 
@@ -14,6 +15,7 @@ from fastrl.trl.measuring import MeasuringMixin
 from fastrl.trl.shared_prefix.attention import let_calls_choose
 from fastrl.trl.shared_prefix.forms import build_form, machine_form
 from fastrl.trl.shared_prefix.pictures import RowPictures
+from fastrl.trl.shared_prefix.prompts_once import prompts_once
 from fastrl.trl.shared_prefix.scoring import Chunk, score_packed
 from fastrl.trl.shared_prefix.support import bare_model, why_not_inputs, why_not_model
 from fastrl.trl.shared_prefix.tally import SharingTally
@@ -107,6 +109,20 @@ class SharedPrefixMixin(MeasuringMixin):
         """Whether prefixes may be shared: "auto" leaves a batch that is TRL's own untouched."""
         wanted = self.args.shared_prefix
         return bool(wanted is True or (wanted == "auto" and self._splits_batch))
+
+    def _prompts_once(self, images: Any) -> AbstractContextManager[None]:
+        """Within it generation by transformers reads each prompt once, where that is exact.
+
+        Not where weights are gathered layer by layer: every process would have to make the same
+        number of forward passes.
+        """
+        is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if self.use_vllm or is_sharded or not self._shares_prefixes:
+            return nullcontext()
+        if self._why_not_model(self.model) is not None:
+            return nullcontext()
+        bare = bare_model(self.accelerator.unwrap_model(self.model))
+        return prompts_once(bare, None if images is None else [len(row or ()) for row in images])
 
     @property
     def _keeps_groups(self) -> str | bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import trl.trainer.utils
+from transformers import GenerationMixin
 from trl import GRPOTrainer
 
 from fastrl.trl.callbacks import GenerationBoundaryCallback
@@ -36,7 +37,7 @@ class FastRLMixin(UpdatingMixin):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        check_seams(GRPOTrainer, trl.trainer.utils)
+        check_seams(GRPOTrainer, trl.trainer.utils, GenerationMixin)
         behind = type(self).__mro__[type(self).__mro__.index(ResumableMixin) + 1 :]
         config = given_argument(behind, "args", args, kwargs)
         if config is None:

@@ -85,6 +85,11 @@ UTILITY_SEAMS = {
     # What it adds takes shifted labels too, and hands our keyword on to the text layers.
     "add_fused_lm_head": ("model", "temperature", "outputs"),
 }
+# Of transformers' GenerationMixin, for reading each prompt once.
+GENERATION_SEAMS = {
+    "generate": ("generation_config",),
+    "_prepare_position_ids_for_generation": ("inputs_tensor", "model_kwargs"),
+}
 
 
 def check_trl_version() -> str:
@@ -110,22 +115,27 @@ def is_known_vllm(installed: str) -> bool:
     return Version(MINIMUM_VLLM) <= base <= Version(MAXIMUM_VLLM)
 
 
-def missing_seams(trainer_class: type, utilities: object) -> list[str]:
+def missing_seams(trainer_class: type, utilities: object, generation: type) -> list[str]:
     """Every seam of the tables above that is gone or has lost a parameter, in words.
 
     Args:
         trainer_class: TRL's GRPOTrainer, or a subclass of it.
         utilities: the module `trl.trainer.utils`.
+        generation: transformers' GenerationMixin.
     """
-    return moved_seams(trainer_class, TRAINER_SEAMS) + moved_seams(utilities, UTILITY_SEAMS)
+    return [
+        *moved_seams(trainer_class, TRAINER_SEAMS),
+        *moved_seams(utilities, UTILITY_SEAMS),
+        *moved_seams(generation, GENERATION_SEAMS),
+    ]
 
 
-def check_seams(trainer_class: type, utilities: object) -> None:
+def check_seams(trainer_class: type, utilities: object, generation: type) -> None:
     """Raise if a seam has moved.
 
     Raises:
         HostVersionError: lists every seam that is missing, and the versions that work.
     """
-    problems = missing_seams(trainer_class, utilities)
+    problems = missing_seams(trainer_class, utilities, generation)
     if problems:
         raise HostVersionError(f"TRL's seams have moved: {'; '.join(problems)}", REMEDY)
