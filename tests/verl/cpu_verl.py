@@ -43,8 +43,14 @@ class CpuPlatform(PlatformBase):
     """The CPU, which Ray counts as if each process had a GPU of its own."""
 
     device_name = "cpu"
-    vendor_name = "cpu"
     device_module = cpu_device_module()
+
+    @property
+    def vendor_name(self) -> str:
+        """verl asks for it when it looks for an engine: only then are ours worth importing."""
+        import cpu_engines  # noqa: F401
+
+        return "cpu"
 
     def is_available(self) -> bool:
         return True
@@ -120,5 +126,3 @@ torch.distributed.init_process_group = once_a_device(torch.distributed.init_proc
 torch.Tensor.pin_memory = lambda self, *args, **kwargs: self
 _ROLLOUT_REGISTRY[(ROLLOUT, "async")] = "cpu_sampler.WeightsToSampler"
 RolloutReplicaRegistry.register(ROLLOUT, load_replica)
-
-import cpu_engines  # noqa: E402, F401  registers the engines
