@@ -31,7 +31,7 @@ def test_equal_advantage_and_equal_tokens_keep_one() -> None:
     keys = ["a_0_0", "a_1_0", "a_2_0", "b_0_0", "b_1_0"]
     tokens = [[1, 2], [1, 2], [7, 8], [3], [3]]
     kept = choose(scored(keys, [1, 1, 1, 0.5, -0.5], tokens), weighting="kept")
-    assert kept.keep.tolist() == [0, 2, 3, 4]  # row 1 repeats row 0; row 2 is another path
+    assert sorted(kept.keep) == [0, 2, 3, 4]  # row 1 repeats row 0; row 2 is another path
     assert kept.weights.tolist() == [1, 1, 1, 1]
     assert kept.metrics() == {
         "fastrl/generated": 5,
@@ -61,12 +61,25 @@ def test_the_order_of_arrival_changes_nothing() -> None:
     rows = scored(keys, advantages)
     for weighting in ("kept", "exact"):
         chosen = choose(rows, multiple_of=8, weighting=weighting)
-        wanted = {keys[row]: w for row, w in zip(chosen.keep, chosen.weights, strict=True)}
+        wanted = [(keys[row], w) for row, w in zip(chosen.keep, chosen.weights, strict=True)]
         order = np.random.default_rng(0).permutation(12)
         shuffled = scored([keys[i] for i in order], [advantages[i] for i in order])
         again = choose(shuffled, multiple_of=8, weighting=weighting)
-        found = {shuffled.keys[row]: w for row, w in zip(again.keep, again.weights, strict=True)}
+        found = [(shuffled.keys[row], w) for row, w in zip(again.keep, again.weights, strict=True)]
         assert found == wanted
+
+
+def test_prompts_come_in_an_order_drawn_from_the_seed() -> None:
+    rows = scored([f"p{uid}_{session}_0" for uid in range(6) for session in range(2)], [1, -1] * 6)
+    settings = FastRLSettings()
+    orders = set()
+    for step in range(3):
+        kept = choose_rows(rows, settings, multiple_of=1, seed=(0, step))
+        prompts = [int(row) // 2 for row in kept.keep]
+        assert prompts[::2] == prompts[1::2]  # a prompt's rollouts stay together
+        assert sorted(set(prompts)) == list(range(6))
+        orders.add(tuple(prompts))
+    assert len(orders) > 1
 
 
 def test_uids_change_nothing_but_the_same_question_twice_is_two_groups() -> None:
@@ -76,7 +89,8 @@ def test_uids_change_nothing_but_the_same_question_twice_is_two_groups() -> None
     assert kept.selection.kept_per_group.tolist() == [1, 1]
     renamed = ["p_0_0", "p_1_0", "q_0_0", "q_1_0"]
     again = choose(scored(renamed, [1, 1, 1, 1], prompts=prompts), weighting="kept")
-    assert again.keep.tolist() == kept.keep.tolist() == [0, 2]
+    assert sorted(again.keep) == sorted(kept.keep) == [0, 2]
+    assert again.keep.tolist() == kept.keep.tolist()
 
 
 def test_sessions_are_kept_or_dropped_whole() -> None:
@@ -84,7 +98,7 @@ def test_sessions_are_kept_or_dropped_whole() -> None:
     rows = scored(keys, [1, 1, 1, 1, -2], [[1], [1], [2], [2], [9]])
     kept = choose(rows, multiple_of=4, weighting="exact")
     # Sessions 0 and 1 say the same: one of them stands for both, with all its rows.
-    assert kept.keep.tolist() in ([0, 2, 4], [1, 3, 4])
+    assert kept.keep.tolist() in ([0, 2, 4], [1, 3, 4])  # session by session
     assert kept.weights.tolist() == [2, 2, 1]
     assert kept.metrics()["fastrl/generated"] == 3
     assert kept.metrics()["fastrl/kept"] == 2

@@ -42,6 +42,7 @@ PUBLISHED = (
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2",
     "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=2",
     "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
+    "actor_rollout_ref.actor.optim.lr=1e-2",  # so fast that groups soon agree, and less is kept
     "trainer.total_epochs=3",
     "trainer.save_freq=4",
 )

@@ -26,8 +26,8 @@ class ScoredRows:
 
     Attributes:
         keys: N keys `{uid}_{session}_{output}`; one uid a prompt occurrence.
-        prompt_N: N names of prompts in the data set. Groups are walked in this order, which,
-            unlike that of verl's uids, is the same in every run.
+        prompt_N: N names of prompts in the data set, which, unlike verl's uids, are the same in
+            every run.
         advantages_N: (N,) from the full groups, the mean over the tokens that are trained on.
         rewards_N: (N,) sum of the row's rewards per token.
         token_rows: N rows of token ids that the policy wrote.
@@ -48,7 +48,8 @@ class KeptRows:
     """What goes on of N rows in S sessions of G prompts.
 
     Attributes:
-        keep: (K,) ascending row numbers.
+        keep: (K,) row numbers, prompt by prompt; which prompt comes first is drawn from the seed,
+            so what an update sees does not depend on which rollout was finished first.
         weights: (K,) the factor of each kept row's whole loss.
         selection: what the core said of the sessions.
         num_generations: most sessions of a prompt.
@@ -77,10 +78,11 @@ class KeptRows:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class _Session:
-    """Rows of one rollout, in the order of its outputs."""
+    """Rows of one rollout, in the order of its outputs; sessions sort by prompt, uid and number."""
 
+    prompt: str
     uid: str
     number: int
     rows: tuple[int, ...]
@@ -101,10 +103,10 @@ def _find_sessions(keys: Sequence[str], prompt_N: Sequence[str]) -> list[_Sessio
             raise ValueError(f"key {key!r}: expected uid_session_output, as verl names rollouts")
         rows_of.setdefault((parts[0], int(parts[1])), []).append((int(parts[2]), row))
     sessions = [
-        _Session(uid, number, tuple(row for _, row in sorted(outputs)))
+        _Session(prompt_N[outputs[0][1]], uid, number, tuple(row for _, row in sorted(outputs)))
         for (uid, number), outputs in rows_of.items()
     ]
-    return sorted(sessions, key=lambda s: (prompt_N[s.rows[0]], s.uid, s.number))
+    return sorted(sessions)
 
 
 def choose_rows(
@@ -124,13 +126,16 @@ def choose_rows(
         rows: N rows, at least one.
         settings: rule, weighting and the rest.
         multiple_of: what the number of kept rows should divide by.
-        seed: of the draws.
+        seed: of the draws, and of the order of the prompts.
 
     Raises:
         ValueError: a key that is not verl's; advantages that are not finite.
     """
     sessions = _find_sessions(rows.keys, rows.prompt_N)
-    group_of_uid = {uid: group for group, uid in enumerate(dict.fromkeys(s.uid for s in sessions))}
+    uids = list(dict.fromkeys(session.uid for session in sessions))
+    group_of_uid = dict(
+        zip(uids, np.random.default_rng(seed).permutation(len(uids)).tolist(), strict=True)
+    )
     tokens = [
         np.concatenate([rows.token_rows[row] for row in session.rows]) for session in sessions
     ]
@@ -153,15 +158,14 @@ def choose_rows(
         seed=seed,
         drop_uninformative=settings.drop_uninformative,
     )
-    weight_of_row = {
-        row: weight
-        for place, weight in zip(selection.keep.tolist(), selection.weights, strict=True)
-        for row in sessions[place].rows
-    }
-    keep = np.array(sorted(weight_of_row), dtype=np.int64)
+    kept = sorted(
+        (group_of_uid[sessions[place].uid], sessions[place], weight)
+        for place, weight in zip(selection.keep.tolist(), selection.weights.tolist(), strict=True)
+    )
+    keep = [row for _, session, _ in kept for row in session.rows]
     return KeptRows(
-        keep=keep,
-        weights=np.array([weight_of_row[row] for row in keep.tolist()], dtype=np.float64),
+        keep=np.array(keep, dtype=np.int64),
+        weights=np.repeat([weight for *_, weight in kept], [len(s.rows) for _, s, _ in kept]),
         selection=selection,
         num_generations=max(Counter(session.uid for session in sessions).values()),
         reward=float(rows.rewards_N[last].mean()),
