@@ -32,6 +32,19 @@ def test_every_problem_is_listed_at_once_with_the_nearest_name() -> None:
     assert "beta" in message
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("auto", "auto"), ("true", True), ("False", False), (True, True), (False, False)],
+)
+def test_true_and_false_beside_a_word(given: str | bool, wanted: str | bool) -> None:
+    """As on a command line, and as in a YAML file."""
+    fixed = {"use_cpu": True, "bf16": False}
+    _, config = build_arguments({**fixed, "shared_prefix": given}, {}, "out")
+    assert config.shared_prefix is wanted or config.shared_prefix == wanted == "auto"
+    with pytest.raises(RecipeError, match="shared_prefix"):
+        build_arguments(fixed, {"shared_prefix": "odd"}, "out")
+
+
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_shipped_recipe_builds(name: str, tmp_path: Path) -> None:
     _, content = load_recipe(name)

@@ -94,9 +94,13 @@ def build_arguments(
         f"--{name}: no such field{nearest(name, known)}" for name in merged if name not in known
     ]
     parser = _Parser([RunArguments, FastGRPOConfig], allow_abbrev=False)
+    # Where a word is a choice beside true and false, the parser knows those as Python spells them.
+    spelt = {a.dest for a in parser._actions if any(choice is True for choice in a.choices or ())}
     words: list[str] = []
     for name, value in merged.items():
         if name in known and value is not None:
+            if name in spelt and str(value).lower() in ("true", "false"):
+                value = str(value).capitalize()
             pair = _as_words(name, value)
             try:
                 _, rest = argparse.ArgumentParser.parse_known_args(parser, pair)
