@@ -79,23 +79,28 @@ def eager_flex(layout: PackedLayout) -> FlexAttention:
     return FlexAttention(layout, flex_attention)
 
 
-def tensors() -> list[torch.Tensor]:
+def tensors(query_heads: int = 4) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(1, heads, LAYOUT.length, 16, generator=generator) for heads in (4, 2, 2)]
+    return [
+        torch.randn(1, heads, LAYOUT.length, 16, generator=generator)
+        for heads in (query_heads, 2, 2)
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("form", [SplitAttention, emulated_varlen, eager_flex])
-@pytest.mark.parametrize("scaling", [None, 0.1])
-def test_a_form_is_attention_under_the_dense_mask(form: Any, scaling: float | None) -> None:
-    query, key, value = tensors()
+@pytest.mark.parametrize(("scaling", "heads"), [(None, 4), (0.1, 6)])
+def test_a_form_is_attention_under_the_dense_mask(
+    form: Any, scaling: float | None, heads: int
+) -> None:
+    query, key, value = tensors(heads)
     wanted = scaled_dot_product_attention(
         query, key, value, attn_mask=dense_mask(LAYOUT), scale=scaling, enable_gqa=True
     ).transpose(1, 2)
     attend = form(LAYOUT)
     for _ in range(2):  # the second time with what the first has remembered
         found = attend(query, key, value, scaling=scaling, dropout=0.0)
-        assert found.shape == wanted.shape == (1, LAYOUT.length, 4, 16)
+        assert found.shape == wanted.shape == (1, LAYOUT.length, heads, 16)
         assert float((found - wanted).abs().max()) < 1e-5
 
 

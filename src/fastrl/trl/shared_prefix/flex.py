@@ -58,6 +58,10 @@ class FlexAttention:
             raise ValueError(f"attention dropout = {dropout}: flex attention has none; set it 0")
         if query.device not in self._masks:
             self._masks[query.device] = block_mask(self._layout, query.device)
+        repeats = query.shape[1] // key.shape[1]
+        if repeats & (repeats - 1):
+            # Its kernels share a key head among a power of two of heads (Qwen2.5-7B has seven).
+            key, value = (heads.repeat_interleave(repeats, dim=1) for heads in (key, value))
         attended: torch.Tensor = self._kernel(
             query.to(value.dtype),
             key.to(value.dtype),
