@@ -3,6 +3,8 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,22 +19,8 @@ pytestmark = pytest.mark.slow
 STEP = 24  # rollouts: 4 prompts x 6
 
 
-@pytest.fixture(scope="module")
-def stock(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """verl itself, one epoch of two steps."""
-    folder = tmp_path_factory.mktemp("stock")
-    return train(assets, folder, *SHORT, module="verl.trainer.main_ppo")
-
-
 SHORT = ("trainer.total_epochs=1", "trainer.save_freq=2")
-
-
-@pytest.fixture(scope="module")
-def unpruned(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Ours with the rule "none"."""
-    return train(assets, tmp_path_factory.mktemp("none"), *SHORT, "+trainer.fastrl.prune_rule=none")
-
-
+# The published method on two ranks: GRPO with a KL loss, two updates a step, six steps.
 PUBLISHED = (
     "+trainer.fastrl.weighting=kept",
     "+trainer.fastrl.adaptive_rollouts=True",
@@ -46,42 +34,78 @@ PUBLISHED = (
     "trainer.total_epochs=3",
     "trainer.save_freq=4",
 )
+# GSPO on DAPO's filtered groups, weighted exactly, in rollouts of one row or two.
+EXACT = (
+    "trainer.total_epochs=1",
+    "algorithm.filter_groups.enable=True",
+    "actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
+    "actor_rollout_ref.actor.use_dynamic_bsz=True",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "actor_rollout_ref.rollout.agent.default_agent_loop=two_outputs",
+)
 
 
 @pytest.fixture(scope="module")
-def published(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The published method on two ranks: GRPO with a KL loss, two updates a step, six steps."""
-    return train(assets, tmp_path_factory.mktemp("published"), *PUBLISHED, ranks=2)
+def trainings(
+    assets: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Run]]]:
+    """All of them, two at a time: most of a training is waiting for one process to start."""
+    folder = {
+        name: tmp_path_factory.mktemp(name)
+        for name in ("published", "stock", "none", "exact", "resumed")
+    }
+    checkpoint = folder["published"] / "checkpoints" / "global_step_4"
+
+    def resume(published: Future[Run]) -> Run:
+        assert published.result().returncode == 0, published.result().log[-6000:]
+        return train(
+            assets,
+            folder["resumed"],
+            *PUBLISHED,
+            "trainer.resume_mode=resume_path",
+            f"trainer.resume_from_path={checkpoint}",
+            ranks=2,
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        start = partial(pool.submit, train, assets)
+        published = start(folder["published"], *PUBLISHED, ranks=2)
+        yield {
+            "published": published,
+            "stock": start(folder["stock"], *SHORT, module="verl.trainer.main_ppo"),
+            "none": start(folder["none"], *SHORT, "+trainer.fastrl.prune_rule=none"),
+            "exact": start(folder["exact"], *EXACT),
+            "resumed": pool.submit(resume, published),
+        }
 
 
 @pytest.fixture(scope="module")
-def resumed(published: Run, assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same from its checkpoint of step 4."""
-    checkpoint = published.folder / "checkpoints" / "global_step_4"
-    return train(
-        assets,
-        tmp_path_factory.mktemp("resumed"),
-        *PUBLISHED,
-        "trainer.resume_mode=resume_path",
-        f"trainer.resume_from_path={checkpoint}",
-        ranks=2,
-    )
+def stock(trainings: dict[str, Future[Run]]) -> Run:
+    """verl itself, one epoch of two steps."""
+    return trainings["stock"].result()
 
 
 @pytest.fixture(scope="module")
-def exact(assets: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """GSPO on DAPO's filtered groups, weighted exactly, in rollouts of one row or two."""
-    return train(
-        assets,
-        tmp_path_factory.mktemp("exact"),
-        "trainer.total_epochs=1",
-        "algorithm.filter_groups.enable=True",
-        "actor_rollout_ref.actor.policy_loss.loss_mode=gspo",
-        "actor_rollout_ref.actor.use_dynamic_bsz=True",
-        "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=2",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=two_outputs",
-    )
+def unpruned(trainings: dict[str, Future[Run]]) -> Run:
+    """Ours with the rule "none"."""
+    return trainings["none"].result()
+
+
+@pytest.fixture(scope="module")
+def published(trainings: dict[str, Future[Run]]) -> Run:
+    return trainings["published"].result()
+
+
+@pytest.fixture(scope="module")
+def resumed(trainings: dict[str, Future[Run]]) -> Run:
+    """The published method again, from its checkpoint of step 4."""
+    return trainings["resumed"].result()
+
+
+@pytest.fixture(scope="module")
+def exact(trainings: dict[str, Future[Run]]) -> Run:
+    return trainings["exact"].result()
 
 
 def groups_of_steps(run: Run) -> Iterator[dict[int, list[float]]]:
