@@ -59,24 +59,19 @@ class SharedPrefixMixin(MeasuringMixin):
     ) -> Any:
         """TRL's, chunk by chunk behind shared prefixes."""
         batch_size = batch_size or input_ids.size(0)
-        if not self._shares_prefixes:
-            return super()._get_per_token_logps_and_entropies(
-                model,
-                input_ids,
-                attention_mask,
-                logits_to_keep,
-                batch_size,
-                compute_entropy,
-                **inputs,
-            )
-        why_not = self._why_not_shared(model, input_ids, attention_mask, logits_to_keep, inputs)
-        pictures, pixels = None, inputs.get("pixel_values")
-        if why_not is None and pixels is not None:
-            pictures = RowPictures.of(pixels, inputs.get("image_grid_thw"), inputs["num_images"])
-            why_not = "pixels laid out otherwise" if pictures is None else None
-        if why_not is not None:
-            self._tell_fallback(why_not)
-            self._tally.add_fallback(-(-len(input_ids) // batch_size))
+        shares, pictures, pixels = self._shares_prefixes, None, inputs.get("pixel_values")
+        if shares:
+            why_not = self._why_not_shared(model, input_ids, attention_mask, logits_to_keep, inputs)
+            if why_not is None and pixels is not None:
+                pictures = RowPictures.of(
+                    pixels, inputs.get("image_grid_thw"), inputs["num_images"]
+                )
+                why_not = "pixels laid out otherwise" if pictures is None else None
+            if why_not is not None:
+                self._tell_fallback(why_not)
+                self._tally.add_fallback(-(-len(input_ids) // batch_size))
+                shares = False
+        if not shares:
             return super()._get_per_token_logps_and_entropies(
                 model,
                 input_ids,
@@ -117,9 +112,7 @@ class SharedPrefixMixin(MeasuringMixin):
         number of forward passes.
         """
         is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
-        if self.use_vllm or is_sharded or not self._shares_prefixes:
-            return nullcontext()
-        if self._why_not_model(self.model) is not None:
+        if self.use_vllm or is_sharded or not self._can_share:
             return nullcontext()
         bare = bare_model(self.accelerator.unwrap_model(self.model))
         return prompts_once(bare, None if images is None else [len(row or ()) for row in images])
@@ -127,8 +120,12 @@ class SharedPrefixMixin(MeasuringMixin):
     @property
     def _keeps_groups(self) -> str | bool:
         """The setting, for the split: nothing is gained by it where the model cannot share."""
-        can_share = self._shares_prefixes and self._why_not_model(self.model) is None
-        return self.args.shared_prefix if can_share else False
+        return self.args.shared_prefix if self._can_share else False
+
+    @property
+    def _can_share(self) -> bool:
+        """Whether prefixes may be shared, and this model can share them."""
+        return self._shares_prefixes and self._why_not_model(self.model) is None
 
     def _why_not_shared(
         self,
