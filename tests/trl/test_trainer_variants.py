@@ -130,8 +130,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"delta": 1.3, "epsilon_high": 0.28, "loss_type": "dapo"},
     {"use_bias_correction_kl": True, "importance_sampling_level": "sequence", "loss_type": "grpo"},
     {"off_policy_mask_threshold": 1e-4},
-    # The first tokens of one prompt's answers have one entropy, up to rounding. At 0.5 the threshold
-    # would fall among four of them, and rounding alone would choose; at 0.46 it falls in a gap.
+    # One prompt's answers share the entropy of their first token, up to rounding. At 0.5 the
+    # threshold would fall among four of them, and rounding would choose; at 0.46 it is in a gap.
     {"top_entropy_quantile": 0.46, "per_device_train_batch_size": 16, "micro_batches": 1},
     {"pad_to_multiple_of": 8},
     {"mask_truncated_completions": True},
