@@ -23,7 +23,7 @@ install-verl: $(VERL_VENV)/.installed
 $(VERL_VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VERL_VENV)
 	$(VERL_BIN)/python -m pip install --quiet --upgrade pip
-	$(VERL_BIN)/python -m pip install --quiet --editable ".[verl,geometry-verl]" pytest hypothesis
+	$(VERL_BIN)/python -m pip install --quiet --editable ".[verl,geometry-verl]" pytest hypothesis torchvision
 	touch $@
 
 train: install  ## watch a small vision-language model learn geometry (about five minutes)

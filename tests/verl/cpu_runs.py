@@ -202,6 +202,8 @@ def run_command(command: list[str], folder: Path, modules: str = "cpu_verl") -> 
         "HYDRA_FULL_ERROR": "1",
         "OMP_NUM_THREADS": "1",
         "RAY_DEDUP_LOGS": "0",
+        # else a worker starts for every CPU that Ray is told of, on two real ones
+        "RAY_prestart_worker_first_driver": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
         "TORCHDYNAMO_DISABLE": "1",
     }

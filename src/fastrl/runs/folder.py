@@ -235,8 +235,11 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def write_whole(write: Any, content: Any, path: Path) -> None:
-    """Write beside the target, then rename: a kill leaves the old file or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
+    """Write beside the target, then rename: a kill leaves the old file or the new one.
+
+    Several processes may write the same target; the last one's stays.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     write(content, temporary)
     os.replace(temporary, path)
 
