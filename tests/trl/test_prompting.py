@@ -105,6 +105,13 @@ def test_tokens_of_conversations_are_the_processors(vision_model: str, copies: b
     assert found["input_ids"][1][-1] != -1
 
 
+def test_length_and_truth_are_the_tokenizers(text_model: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(text_model)
+    stand_in = OncePerPrompt(tokenizer)
+    assert len(stand_in) == len(tokenizer)
+    assert bool(stand_in)
+
+
 def test_tokens_without_pictures_are_the_tokenizers(text_model: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(text_model)
     text = ["What is 1?", "What is 2 plus 3?", "What is 1?"]

@@ -32,6 +32,13 @@ class OncePerPrompt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._processor, name)
 
+    def __len__(self) -> int:
+        # Python looks for it on the class alone; a tokenizer's is the size of its vocabulary.
+        return len(self._processor)
+
+    def __bool__(self) -> bool:
+        return True  # a processor without a length is no empty one
+
     def __call__(self, images: Any = None, text: Any = None, **kwargs: Any) -> Any:
         """The processor's output for rows of text, each with its list of pictures."""
         given = {"text": text} if images is None else {"images": images, "text": text}
