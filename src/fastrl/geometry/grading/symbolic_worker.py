@@ -42,7 +42,7 @@ def check(answer: str, gold: str, math_verify: Any) -> str:
 
 def main() -> None:
     """Answer questions until the pipe closes."""
-    replies = os.fdopen(os.dup(1), "w")
+    replies = os.fdopen(os.dup(1), "w", buffering=1)  # a line leaves when it ends
     os.dup2(2, 1)  # whatever a library prints must not be taken for a reply
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     soft = MEMORY_LIMIT if hard == resource.RLIM_INFINITY else min(MEMORY_LIMIT, hard)
@@ -52,12 +52,12 @@ def main() -> None:
     logging.getLogger("math_verify").setLevel(logging.ERROR)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     time_limit = float(sys.argv[-1])
-    print(json.dumps("ready"), file=replies, flush=True)
+    replies.write(json.dumps("ready") + "\n")
     for line in sys.stdin:
         # Should the asking process die, nobody would end a hang: the kernel does.
         signal.setitimer(signal.ITIMER_REAL, 2 * time_limit + 1)
         answer, gold = json.loads(line)
-        print(json.dumps(check(answer, gold, math_verify)), file=replies, flush=True)
+        replies.write(json.dumps(check(answer, gold, math_verify)) + "\n")
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
