@@ -105,11 +105,16 @@ def test_tokens_of_conversations_are_the_processors(vision_model: str, copies: b
     assert found["input_ids"][1][-1] != -1
 
 
-def test_length_and_truth_are_the_tokenizers(text_model: str) -> None:
+def test_length_is_the_tokenizers(text_model: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(text_model)
-    stand_in = OncePerPrompt(tokenizer)
-    assert len(stand_in) == len(tokenizer)
+    assert len(OncePerPrompt(tokenizer)) == len(tokenizer)
+
+
+def test_a_processor_without_length_is_still_there(vision_model: str) -> None:
+    stand_in = OncePerPrompt(AutoProcessor.from_pretrained(vision_model))
     assert bool(stand_in)
+    with pytest.raises(TypeError, match="has no len"):
+        len(stand_in)
 
 
 def test_tokens_without_pictures_are_the_tokenizers(text_model: str) -> None:
