@@ -1,7 +1,8 @@
 """Where pruning helps: short runs of the toy, one factor changed at a time.
 
-Every cell trains plain GRPO and FastRL in both weightings on the same seeds. Finished runs are not
-repeated: start it again to go on. Compares accuracy at equal updates; seconds are those of whatever
+Every cell trains plain GRPO and FastRL in both weightings on the same seeds. Rollouts per update are
+the same in all cells but those of "prompts". Finished runs are not repeated: start it again to go on.
+Compares accuracy at equal updates; seconds are those of whatever
 else the machine was doing.
 
     python benchmarks/regime.py --folder runs/regime
@@ -66,6 +67,8 @@ CELLS = (
     *(Cell("start", f"{share:.0%}", {}, share) for share in STARTS),
     Cell("prompts", "x2", {"per_device_train_batch_size": 64}),
     Cell("prompts", "x4", {"per_device_train_batch_size": 128}),
+    Cell("rollouts", "4", {"num_generations": 4}),
+    Cell("rollouts", "16", {"num_generations": 16}),
     Cell("reward", "binary", {"reward_weights": "1.0 0.0"}),
     Cell("learning rate", "x0.5", {"learning_rate": 1.5e-4}),
     Cell("learning rate", "x2", {"learning_rate": 6e-4}),

@@ -62,8 +62,11 @@ def test_a_run_leaves_everything_behind(finished: tuple[Path, str]) -> None:
     seconds = [line["seconds"] for line in lines]
     assert seconds == sorted(seconds)
     scores = [json.loads(line) for line in (folder / "scores.jsonl").read_text().splitlines()]
+    summary = json.loads((folder / "summary.json").read_text())
     assert [score["step"] for score in scores] == [0, 5, 10, 12]
-    assert [score["pictures"] for score in scores] == [4, 4, 4, 8]
+    # The end of the curve is on the pictures of its other points, the summary on all.
+    assert [score["pictures"] for score in scores] == [4, 4, 4, 4]
+    assert (summary["before"]["pictures"], summary["after"]["pictures"]) == (4, 8)
     assert [score["seconds"] for score in scores] == [0.0, *(seconds[s - 1] for s in (5, 10, 12))]
     assert scores[1]["greedy"] is None
     generations = [line for line in lines if "fastrl/generated" in line]
@@ -82,7 +85,6 @@ def test_a_run_leaves_everything_behind(finished: tuple[Path, str]) -> None:
     config = yaml.safe_load((folder / "config.yaml").read_text())
     assert config["max_steps"] == 12
     assert config["prune_rule"] == "differential"
-    summary = json.loads((folder / "summary.json").read_text())
     assert summary["steps"] == 12
     assert 0 <= summary["before"]["sampled"] <= 1
     # The phases and the rest are the whole of the training time.

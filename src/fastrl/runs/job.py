@@ -160,7 +160,7 @@ class Job:
         if self.is_main:
             self.processor.save_pretrained(self.folder.path / "model")
             last = self.folder.read_metrics()[-1]
-            self._append_score(last["step"], last["seconds"], after)
+            self._append_score(last["step"], last["seconds"], self._end_of_curve(after))
             self.folder.update_summary(
                 after=after, finished=time.strftime("%Y-%m-%d %H:%M:%S"), **self.folder.totals()
             )
@@ -221,6 +221,15 @@ class Job:
             with self.trainer.clock.phase("evaluate"):
                 score = self._score_toy(self.run.score_pictures, with_greedy=False)
         self._append_score(step, seconds, score)
+
+    def _end_of_curve(
+        self, after: dict[str, float | None] | None
+    ) -> dict[str, float | None] | None:
+        """The last point, on the pictures of all others: `after` may be on more of them."""
+        is_curve = self.run.dataset == TOY and self.run.score_every and after is not None
+        if not is_curve or self.run.score_pictures == self.run.eval_pictures:
+            return after
+        return self._score_toy(self.run.score_pictures, with_greedy=False)
 
     def _append_score(
         self, step: int, seconds: float, score: dict[str, float | None] | None
