@@ -122,10 +122,10 @@ def gradients(model: Any, rows: Iterator[tuple[dict[str, Any], list[int], float]
     return torch.stack([row if row is not None else torch.zeros(size) for row in found])
 
 
-def toy_batch(prompts: int, samples: int, seed: int) -> Batch:
-    """The toy's starting policy on its own rollouts: accuracy and format rewards."""
-    model = ToyModel.from_pretrained(STARTING_POLICY, dtype=torch.float32).eval()
-    processor = AutoProcessor.from_pretrained(STARTING_POLICY)
+def toy_batch(prompts: int, samples: int, seed: int, policy: str | Path = STARTING_POLICY) -> Batch:
+    """A policy of the toy on its own rollouts: accuracy and format rewards."""
+    model = ToyModel.from_pretrained(policy, dtype=torch.float32).eval()
+    processor = AutoProcessor.from_pretrained(policy)
     torch.manual_seed(seed)
     drawn = list(figures(prompts, seed))
     texts = complete(model, processor, drawn, [figure.question for figure in drawn], samples)

@@ -1,9 +1,8 @@
 """Where pruning helps: short runs of the toy, one factor changed at a time.
 
-Every cell trains plain GRPO and FastRL in both weightings on the same seeds. Rollouts per update are
-the same in all cells but those of "prompts". Finished runs are not repeated: start it again to go on.
-Compares accuracy at equal updates; seconds are those of whatever
-else the machine was doing.
+Every cell trains plain GRPO and FastRL in both weightings on the same seeds. Rollouts per update
+are the same in all cells but those of "prompts". Finished runs are not repeated: start it again to
+go on. Compares accuracy at equal updates; seconds are those of whatever else the machine was doing.
 
     python benchmarks/regime.py --folder runs/regime
     python benchmarks/regime.py --folder runs/regime --table
