@@ -2,8 +2,8 @@
 
 Each variant selects from the same rollouts; told are the kept share and the squared distance of its
 gradient from the full batch's, over the full gradient's squared norm (mean over draws of seeds), so
-that a variant is better where less is kept at the same distance. The gradients are those of
-`gradients.py`, taken once. Variants:
+that a variant is better where less is kept at the same distance. Beside it stands what another draw of
+prompts would do. The gradients are those of `gradients.py`, taken once. Variants:
 
 - similarity on sets of 2- and 3-grams in place of tokens;
 - the seed of a bucket: drawn, its first, its most typical member;
@@ -169,6 +169,19 @@ def repeated_paths(rollouts: Rollouts, threshold: float) -> str:
     return f"{repeats} of {len(different)}"
 
 
+def prompt_noise(batch: Batch) -> float:
+    """The squared distance that another draw of prompts would make, in the unit of the table.
+
+    The variance of the mean of the groups' gradients over the squared norm of that mean.
+    """
+    groups = np.unique(batch.rollouts.group_ids)
+    in_group_GN = (batch.rollouts.group_ids == groups[:, None]).astype(np.float64)
+    in_group_GN /= in_group_GN.sum(axis=1, keepdims=True)
+    gram_GG = in_group_GN @ batch.gram_NN @ in_group_GN.T
+    spread = np.trace(gram_GG) - gram_GG.mean() * len(groups)
+    return float(spread / (len(groups) - 1) / len(groups) / gram_GG.mean())
+
+
 def table(batch: Batch, draws: int) -> list[str]:
     """Markdown, a line a variant."""
     rollouts, total = batch.rollouts, len(batch.rollouts)
@@ -232,6 +245,7 @@ def main() -> None:
         batch = recorded_batch(options.recorded, options.model, options.groups, options.field)
     else:
         batch = toy_batch(options.prompts, options.samples, options.seed, options.policy)
+    print(f"Another draw of prompts: {prompt_noise(batch):.3f}.")
     for threshold in THRESHOLDS:
         told = repeated_paths(batch.rollouts, threshold)
         print(f"Other paths that repeat one another at threshold {threshold:g}: {told}.")

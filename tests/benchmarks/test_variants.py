@@ -9,6 +9,7 @@ from variants import (
     clusters,
     drawn,
     ngrams,
+    prompt_noise,
     pruned,
     repeated_paths,
     standing_for,
@@ -78,3 +79,12 @@ def test_distance_is_that_of_the_weighted_gradients() -> None:
         (0, 1, 2, 1, 1),
         (1, 1, 1, 1, 1),
     }
+
+
+def test_another_draw_of_prompts_is_the_variance_of_the_mean() -> None:
+    groups = np.array([0, 0, 1, 1])
+    rollouts = Rollouts(groups, np.ones(4), [[1], [2], [3], [4]])
+    # The groups' gradients are (2, 0) and (0, 2), their mean (1, 1): 2 each from it, squared.
+    gradients_ND = np.array([[1.0, 0], [3, 0], [0, 0], [0, 4]])
+    batch = Batch(rollouts, np.ones(4), gradients_ND @ gradients_ND.T)
+    assert prompt_noise(batch) == pytest.approx((2 + 2) / (2 - 1) / 2 / 2)
