@@ -2,8 +2,8 @@
 
 Each variant selects from the same rollouts; told are the kept share and the squared distance of its
 gradient from the full batch's, over the full gradient's squared norm (mean over draws of seeds), so
-that a variant is better where less is kept at the same distance. Beside it stands what another draw of
-prompts would do. The gradients are those of `gradients.py`, taken once. Variants:
+that a variant is better where less is kept at the same distance. Beside it stands what another draw
+of prompts would do. The gradients are those of `gradients.py`, taken once. Variants:
 
 - similarity on sets of 2- and 3-grams in place of tokens;
 - the seed of a bucket: drawn, its first, its most typical member;
