@@ -14,13 +14,14 @@ def write_run(
     rule: str = "none",
     seed: int = 1,
     kept: float = 8.0,
+    generated: float = 8.0,
     seconds: float = 100.0,
     update: float = 60.0,
     after: float = 0.75,
     rewards: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8),
     **config: Any,
 ) -> Path:
-    """Four generation batches of 8 rollouts of 2 prompts, each one update."""
+    """Four generation batches of 2 prompts, by default 8 rollouts, each one update."""
     settings = {"recipe": "by_hand", "prune_rule": rule, "num_generations": 4, "seed": seed}
     settings |= {"weighting": "kept", "similarity_threshold": 0.2, "hub_token": "hidden"} | config
     path.mkdir(parents=True)
@@ -30,10 +31,10 @@ def write_run(
         {
             "step": number,
             "seconds": seconds * number / count,
-            "fastrl/generated": 8.0,
+            "fastrl/generated": generated,
             "fastrl/kept": kept,
             "fastrl/kept_per_prompt": kept / 2,
-            "fastrl/num_generations": 4.0,
+            "fastrl/num_generations": generated / 2,
             "fastrl/groups_without_contrast": 0.5,
             "fastrl/reward": reward,
             "fastrl/time/generate": (seconds - update - 20) / count,

@@ -11,8 +11,10 @@ from rich.console import Console
 
 from fastrl.report.arms import band, by_arm, ratio_interval, seconds_to_reward
 from fastrl.report.cells import Table, markdown, terminal
+from fastrl.report.figures import report_figures
 from fastrl.report.run_folders import find_runs
 from fastrl.report.tables import report_tables
+from fastrl.report.tiles import summary_tiles
 
 
 def tables_of(*paths: Path, against: str | None = None) -> dict[str, Table]:
@@ -52,6 +54,54 @@ def test_speed(tmp_path: Path) -> None:
     assert pruned["expected at this kept share"] == f"{250 / (250 - 0.75 * 40):.2f}x"
     assert pruned["seconds to plain's reward"] == "50.0"
     assert [r[3] for r in tables["Seeds"].rows] == ["1.00x", "1.00x", "2.00x", "8.00x"]
+
+
+def test_what_is_expected_is_of_the_rollouts_that_plain_generates(tmp_path: Path) -> None:
+    # Plain spends 40 of 100 s in what pruning shortens. Adaptive rollouts generate 4 of plain's 8
+    # and keep 2 of them: a quarter of plain's work, half of their own.
+    folder = tmp_path / "c"
+    write_run(folder / "none-seed1", seconds=100.0, update=20.0)
+    write_run(folder / "adaptive-seed1", rule="differential", seconds=40.0, kept=2.0, generated=4.0)
+    speed = tables_of(folder)["Speed"]
+    found = row(speed, "adaptive")
+    assert found["expected at this kept share"] == f"{100 / (60 + 40 / 4):.2f}x" == "1.43x"
+    assert found["Amdahl bound"] == "1.67x"
+    assert row(tables_of(folder)["Result"], "adaptive")["kept"] == "50.0%"
+    assert (
+        "adaptive rollouts and shared prefixes shorten others too and may pass both" in speed.note
+    )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"num_generations": 8}, {"per_device_train_batch_size": 16}, {"steps_per_generation": 2}],
+)
+def test_another_batch_than_plains_has_no_expected_speed(
+    tmp_path: Path, config: dict[str, int]
+) -> None:
+    settings = {"num_generations": 4, "per_device_train_batch_size": 8, "steps_per_generation": 1}
+    folder = tmp_path / "c"
+    write_run(folder / "none-seed1", update=20.0, **settings)
+    for name, own in (("other", config), ("same", {})):
+        pruned = {"rule": "differential", "kept": 4.0, "seconds": 50.0}
+        write_run(folder / f"{name}-seed1", **pruned, **{**settings, **own})
+    runs, _ = find_runs([folder])
+    arms = by_arm(runs)
+    tables = {table.title: table for table in report_tables(arms)}
+    other, same = row(tables["Speed"], "other"), row(tables["Speed"], "same")
+    assert (other["expected at this kept share"], other["Amdahl bound"]) == ("-", "-")
+    assert (same["expected at this kept share"], same["Amdahl bound"]) == ("1.25x", "1.67x")
+    figure = next(figure for figure in report_figures(arms) if figure.name == "speedup")
+    # Once in the legend, once at the arm that has a bound.
+    assert figure.svg.count('class="limit"') == 2
+    tiles = {
+        name: summary_tiles([arms[0], arm], None)[0]
+        for name, arm in zip(
+            ("other", "same"), sorted(arms[1:], key=lambda arm: arm.name), strict=True
+        )
+    }
+    assert tiles["other"].detail == "other against none, same updates"
+    assert tiles["same"].detail == "same against none, same updates; Amdahl bound 1.67x"
 
 
 def test_any_arm_can_be_the_one_to_compare_with(tmp_path: Path) -> None:

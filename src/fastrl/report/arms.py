@@ -18,6 +18,16 @@ MOST_POINTS = 80
 # Two-sided 95% quantiles of Student's t, by degrees of freedom from 1: few seeds are few.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 T_95_MANY = 1.96
+# What sizes a generation batch and the updates on it: with other values than plain's an arm's
+# phases are not plain's with some rollouts left out.
+BATCH_FIELDS = (
+    "num_generations",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+    "num_iterations",
+)
 FINAL_SHARE = 0.1  # "the end of a run": its last tenth of generation batches
 
 Points = npt.NDArray[np.float64]
@@ -134,6 +144,45 @@ def plain_split(arms: Sequence[Arm]) -> PhaseSplit | None:
         return None
     split = PhaseSplit(plain.phase_means(), f"mean of {plain.name}")
     return split if split.total > 0 else None
+
+
+def split_for(arms: Sequence[Arm], arm: Arm) -> PhaseSplit | None:
+    """Phases of plain training that tell what pruning can give an arm.
+
+    Returns:
+        None where the formula is not the arm's: for plain runs with fewer rollouts, which save
+        generation too, and for another number of rollouts or another batch than plain's.
+    """
+    plain, split = baseline(arms), plain_split(arms)
+    if plain is None or split is None or arm is plain:
+        return split
+    return split if not arm.is_plain and _batch_shapes(arm) == _batch_shapes(plain) else None
+
+
+def _batch_shapes(arm: Arm) -> set[tuple[str, ...]]:
+    return {
+        (
+            *(repr(run.config.get(name)) for name in BATCH_FIELDS),
+            repr((run.summary.get("machine") or {}).get("processes")),
+        )
+        for run in arm.runs
+    }
+
+
+def share_of_plain(plain: Arm, arm: Arm) -> float:
+    """Rollouts that an arm learns from over those that plain generates, mean per batch.
+
+    Where rollouts a prompt adapt the arm generates fewer than plain: of its own rollouts it keeps
+    a greater share.
+
+    Returns:
+        The share; NaN without generation batches.
+    """
+    kept = [batch.kept for run in arm.runs for batch in run.batches]
+    generated = [batch.generated for run in plain.runs for batch in run.batches]
+    if not kept or not sum(generated):
+        return math.nan
+    return statistics.mean(kept) / statistics.mean(generated)
 
 
 def band(

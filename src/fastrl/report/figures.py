@@ -14,9 +14,9 @@ from fastrl.report.arms import (
     band,
     baseline,
     pairs,
-    plain_split,
     ratio_interval,
     score_band,
+    split_for,
 )
 from fastrl.report.charts import Axes, Dot, Level, Series, dot_chart, line_chart, stacked_bars
 from fastrl.report.phases import PHASES
@@ -195,27 +195,22 @@ def _accuracy(arms: Sequence[Arm]) -> Figure:
 
 
 def _speedups(arms: Sequence[Arm]) -> Figure:
-    plain, split = baseline(arms), plain_split(arms)
-    limit = split.bound if split and math.isfinite(split.bound) else None
-    dots = []
+    plain, dots = baseline(arms), []
     for colour, arm in enumerate(arms):
         if plain is not None and arm is not plain:
             found = ratio_interval([p.seconds / run.seconds for p, run in pairs(plain, arm)])
             if found is not None:
-                dots.append(
-                    Dot(
-                        arm.name,
-                        found.mean,
-                        found.low,
-                        found.high,
-                        limit if not arm.is_plain else None,
-                        colour,
-                    )
-                )
+                split = split_for(arms, arm)
+                limit = split.bound if split and math.isfinite(split.bound) else None
+                dots.append(Dot(arm.name, found.mean, found.low, found.high, limit, colour))
     title = "Speed-up end to end"
     axis = f"times faster than {plain.name if plain else 'plain'}"
-    svg = dot_chart(title, dots, axis, "Amdahl bound: plain without log-probs and updates")
+    has_limit = any(dot.limit is not None for dot in dots)
+    limit_name = "Amdahl bound: plain without log-probs and updates" if has_limit else ""
+    svg = dot_chart(title, dots, axis, limit_name)
     note = "Training time at equal updates; mean of the ratios of each seed and 95% interval."
+    if has_limit:
+        note += " Adaptive rollouts and shared prefixes may pass the bound."
     return Figure("speedup", title, svg, note)
 
 

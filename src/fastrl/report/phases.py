@@ -56,7 +56,7 @@ class PhaseSplit:
         """Speed-up end to end when log-probs and update take `kept_share` of their time.
 
         Args:
-            kept_share: kept rollouts / generated rollouts, in (0, 1].
+            kept_share: kept rollouts / rollouts that plain training generates, in (0, 1].
         """
         return self.total / (self.total - (1 - kept_share) * self.shrinking)
 

@@ -12,9 +12,10 @@ from fastrl.report.arms import (
     baseline,
     final_reward,
     pairs,
-    plain_split,
     ratio_interval,
     seconds_to_reward,
+    share_of_plain,
+    split_for,
 )
 from fastrl.report.cells import NONE, Table, number, plain_text, ratio, with_spread
 from fastrl.report.phases import PHASES
@@ -78,8 +79,10 @@ SETTINGS = (
 SPEED_NOTE = (
     "Training time end to end at equal updates; evaluation and checkpoints are not in it. Faster "
     "than {plain}: geometric mean of the ratios of each seed, with its 95% interval (Student's t "
-    "on logarithms). Amdahl bound: plain's total over the phases that pruning leaves alone; "
-    "adaptive rollouts shorten generation too and may pass it."
+    "on logarithms). Expected: plain's log-probs and updates shrunk to what the arm keeps of the "
+    "rollouts that plain generates. Amdahl bound: plain's total over the phases that pruning "
+    "leaves alone; adaptive rollouts and shared prefixes shorten others too and may pass both. No "
+    "number where rollouts a prompt or the batch are not plain's."
 )
 TO_REWARD_NOTE = (
     " Seconds to {plain}'s reward: until the full-group reward (trailing mean over a tenth of the "
@@ -138,7 +141,7 @@ def speed_table(arms: Sequence[Arm]) -> Table:
 
     Without held-out scores over time also the time to plain's final training reward.
     """
-    plain, split = baseline(arms), plain_split(arms)
+    plain = baseline(arms)
     by_reward = not has_scores(arms)
     rows = []
     for arm in arms:
@@ -148,9 +151,9 @@ def speed_table(arms: Sequence[Arm]) -> Table:
             both = [] if arm is plain else pairs(plain, arm)
             ratios = ratio_interval([p.seconds / run.seconds for p, run in both])
             cells.append("1" if arm is plain else ratio(ratios))
-            # Plain runs with fewer rollouts save generation too: the bound is not theirs.
-            told = split if arm is plain or not arm.is_plain else None
-            cells.append(f"{told.speedup(arm.kept_share):.2f}x" if told else NONE)
+            told = split_for(arms, arm)
+            expected = told.speedup(share_of_plain(plain, arm)) if told else math.nan
+            cells.append(NONE if math.isnan(expected) else f"{expected:.2f}x")
             cells.append(f"{told.bound:.2f}x" if told and math.isfinite(told.bound) else NONE)
             cells += _time_to_level(plain, arm) if by_reward else []
         rows.append(tuple(cells))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastrl.report.accuracy_tables import points
-from fastrl.report.arms import Arm, baseline, mean_interval, pairs, plain_split, ratio_interval
+from fastrl.report.arms import Arm, baseline, mean_interval, pairs, ratio_interval, split_for
 from fastrl.report.cells import with_spread
 from fastrl.report.targets import Target, equal_time, time_to_target
 
@@ -61,7 +61,7 @@ def _against(plain: Arm, arms: Sequence[Arm], shown: Arm, target: Target | None)
     tiles = []
     ratios = ratio_interval([p.seconds / run.seconds for p, run in pairs(plain, shown)])
     if ratios is not None:
-        split = plain_split(arms)
+        split = split_for(arms, shown)
         bound = f"; Amdahl bound {split.bound:.2f}x" if split else ""
         detail = f"{shown.name} against {plain.name}, same updates{bound}"
         tiles.append(Tile("faster end to end", f"{ratios.mean:.2f}x", detail))
