@@ -17,6 +17,7 @@ from fastrl.core import (
     TopAdvantagePruning,
     prune,
 )
+from fastrl.core.rules import nearest_fraction
 
 
 def kept(rule: PruningRule, advantages: list[float]) -> list[int]:
@@ -44,6 +45,14 @@ def test_k_is_the_floor_that_was_meant() -> None:
     assert RandomPruning(1 / 3).num_kept(9) == 3
     assert MaxVariancePruning(0.5).num_kept(7) == 3
     assert MaxVariancePruning(0.5).num_kept(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("share", "size", "count"),
+    [(0.38, 8, 3), (0.49, 8, 4), (0.01, 8, 1), (1.0, 8, 8), (0.39, 4, 2)],
+)
+def test_the_nearest_share_that_whole_rows_allow(share: float, size: int, count: int) -> None:
+    assert TopAdvantagePruning(nearest_fraction(share, size)).num_kept(size) == count
 
 
 @pytest.mark.parametrize("rule", [TopAdvantagePruning, MaxVariancePruning, RandomPruning])

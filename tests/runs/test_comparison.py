@@ -8,6 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fastrl.cli import app
+from fastrl.core import Rollouts, TopAdvantagePruning, prune
 from fastrl.runs.compare import said_fields, show_report
 from fastrl.runs.comparison import Comparison, arms_of
 from fastrl.runs.recipe import RecipeError, build_arguments
@@ -29,7 +30,7 @@ def finish(folder: Path, arm: str, seed: int, **values: Any) -> None:
         "fastrl/generated": summary["generated"],
         "fastrl/kept": summary["kept"],
         "fastrl/kept_per_prompt": 2.0,
-        "fastrl/num_generations": 7.0,
+        "fastrl/num_generations": summary.get("num_generations", 7.0),
         "fastrl/groups_without_contrast": 0.5,
         "fastrl/time/update": 60.0,
     }
@@ -87,11 +88,27 @@ def test_runs_are_interleaved_and_a_share_is_measured(tmp_path: Path) -> None:
         comparison.command(random, 1, run)
     finish(tmp_path, "differential", 1)
     words = comparison.command(random, 1, run)
-    assert "--keep_fraction=0.25" in words
+    # A quarter of 7 rollouts a prompt is 1.75: two, and of 8 two as well.
+    assert f"--keep_fraction={(1.75 + 0.5) / 7:.4f}" in words
     assert "--resume" not in words
     differential = arms[0]
     finished_run = next(run for arm, seed, run in comparison.runs() if arm is differential)
     assert "--resume" in comparison.command(differential, 1, finished_run)
+
+
+@pytest.mark.parametrize(("kept", "rows"), [(304.0, 3), (392.0, 4), (8.0, 1), (800.0, 8)])
+def test_rules_that_keep_a_share_keep_the_nearest_one(
+    tmp_path: Path, kept: float, rows: int
+) -> None:
+    """38% of 8 rollouts is 3 of them and 49% is 4: neither is rounded down."""
+    arms = arms_of(["differential", "top_advantage"], 8, 64)
+    comparison = Comparison("toy_geometry", arms, (1,), tmp_path)
+    finish(tmp_path, "differential", 1, kept=kept, num_generations=8.0)
+    arm, _, run = next(one for one in comparison.runs() if one[0].name == "top_advantage")
+    (word,) = (word for word in comparison.command(arm, 1, run) if "keep_fraction" in word)
+    fraction = float(word.partition("=")[2])
+    rollouts = Rollouts([0] * 8, [float(row) for row in range(8)], [[1]] * 8)
+    assert len(prune(rollouts, TopAdvantagePruning(fraction)).keep) == rows
 
 
 def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:

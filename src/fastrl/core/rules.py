@@ -135,6 +135,21 @@ class DifferentialPruning(PruningRule):
         return choice
 
 
+def nearest_fraction(share: float, group_size: float) -> float:
+    """The `keep_fraction` at which a rule keeps the whole number of rows nearest to a share.
+
+    The rules below round down: the share itself would keep up to one row less of each group.
+
+    Args:
+        share: of a group's rows, in (0, 1].
+        group_size: rows, mean over groups; at least 1.
+
+    Returns:
+        A fraction in (0, 1] whose floor(group_size * fraction) is nearest to group_size * share.
+    """
+    return min(1.0, (share * group_size + 0.5) / group_size)
+
+
 @dataclass(frozen=True)
 class _FractionRule(PruningRule):
     """A rule that keeps k = max(1, floor(n * keep_fraction)) of a group's n rows."""

@@ -17,7 +17,7 @@ from fastrl.core import (
     TopAdvantagePruning,
     prune,
 )
-from fastrl.core.rules import PruningRule
+from fastrl.core.rules import PruningRule, nearest_fraction
 from fastrl.report.logged import LoggedRollouts
 from fastrl.report.phases import PhaseSplit
 from fastrl.report.tokens import Tokens
@@ -147,7 +147,7 @@ def replay(
         for value in sorted({*thresholds, THRESHOLD})
     ]
     share = len(reference.keep) / len(rollouts)
-    fraction = _keep_fraction(share, len(rollouts) / len(logged.sizes_G))
+    fraction = nearest_fraction(share, len(rollouts) / len(logged.sizes_G))
     for name, rule in (
         ("top_advantage", TopAdvantagePruning(fraction)),
         ("max_variance", MaxVariancePruning(fraction)),
@@ -156,11 +156,6 @@ def replay(
         results.append(result(name, "keep_fraction", fraction, rule))
     facts = _facts(logged, tokens, lengths_N, buckets_N, reference)
     return Replay(facts, tuple(results), phases, logged.formats, logged.notes)
-
-
-def _keep_fraction(share: float, mean_size: float) -> float:
-    """The fraction whose floor(n * fraction) is the nearest count to n * share."""
-    return min(1.0, (share * mean_size + 0.5) / mean_size)
 
 
 def _buckets(logged: LoggedRollouts) -> npt.NDArray[np.int64]:

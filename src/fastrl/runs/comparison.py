@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fastrl.core.named import PRUNE_RULES
-from fastrl.report.run_folders import COMPARISON_NAME, PLAIN
+from fastrl.core.rules import nearest_fraction
+from fastrl.report.run_folders import COMPARISON_NAME, PLAIN, read_run
 from fastrl.runs.folder import RunFolder, write_whole
 from fastrl.runs.recipe import RecipeError
 
@@ -32,7 +34,7 @@ class Arm:
     Attributes:
         name: of its run folders, `<name>-seed<seed>`.
         overrides: config fields that differ from the recipe.
-        takes_share_of: the arm whose measured kept share becomes its `keep_fraction`.
+        takes_share_of: the arm whose measured kept share its `keep_fraction` comes nearest to.
     """
 
     name: str
@@ -82,18 +84,21 @@ class Comparison:
         words = [self.recipe, "--output_dir", str(run.path), "--seed", str(seed), *self.extra]
         overrides = dict(arm.overrides)
         if arm.takes_share_of is not None:
-            overrides["keep_fraction"] = round(self._kept_share(arm.takes_share_of, seed), 4)
+            overrides["keep_fraction"] = round(self._fraction_like(arm.takes_share_of, seed), 4)
         # In one word: a value may begin with dashes.
         words += [f"--{name}={value}" for name, value in overrides.items()]
         if run.is_used():
             words.append("--resume")
         return [sys.executable, "-m", "fastrl", "train", *words]
 
-    def _kept_share(self, arm: str, seed: int) -> float:
-        summary = RunFolder(self.folder / f"{arm}-seed{seed}").read_summary()
-        if not summary.get("generated"):
+    def _fraction_like(self, arm: str, seed: int) -> float:
+        """The fraction that keeps what a finished run kept, as near as whole rollouts allow."""
+        folder = RunFolder(self.folder / f"{arm}-seed{seed}")
+        summary = folder.read_summary()
+        sizes = [batch.num_generations for batch in read_run(folder.path).batches]
+        if not summary.get("generated") or not sizes:
             raise RecipeError(f"{arm}-seed{seed} has no result yet, so its kept share is unknown.")
-        return float(summary["kept"] / summary["generated"])
+        return nearest_fraction(summary["kept"] / summary["generated"], statistics.mean(sizes))
 
     def claim_folder(self) -> None:
         """Write what is compared into the folder, or check that it is what stands there.
