@@ -13,7 +13,8 @@ import numpy.typing as npt
 WIDTH, PLOT_HEIGHT = 480, 210
 LEFT, RIGHT, BOTTOM = 46, 14, 40
 LEGEND_LINE, CHARACTER = 18, 6.8
-NUM_COLOURS = 8
+# As many as assets/chart.css has. Without a common divisor: no two of the first 84 arms share both.
+NUM_COLOURS, NUM_DASHES = 12, 7
 NUM_PHASE_COLOURS = 7
 LONGEST_NAME = 40
 MARKS_UP_TO = 12  # points of a curve; more would hide the line
@@ -214,7 +215,7 @@ def _curve(one: Series, px: Scale, py: Scale) -> str:
     parts = []
     if not one.is_scatter:
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-        parts.append(f'<path class="line s{colour}" d="{path}"/>')
+        parts.append(f'<path class="line {_stroke(one.colour)}" d="{path}"/>')
     if one.is_scatter or len(points) <= MARKS_UP_TO:
         for (x, y), value_x, value_y in zip(points, one.x_M, one.y_M, strict=True):
             told = escape(f"{one.name}: {_number(float(value_x))}, {float(value_y):.4g}")
@@ -223,6 +224,11 @@ def _curve(one: Series, px: Scale, py: Scale) -> str:
                 f'r="{5 if one.is_scatter else 2.5}"><title>{told}</title></circle>'
             )
     return "".join(parts)
+
+
+def _stroke(colour: int) -> str:
+    """Classes of a line's colour and dash pattern."""
+    return f"s{colour % NUM_COLOURS} d{colour % NUM_DASHES}"
 
 
 def _legend(entries: Sequence[tuple[str, int]], is_swatch: bool = False) -> tuple[str, int]:
@@ -239,7 +245,7 @@ def _legend(entries: Sequence[tuple[str, int]], is_swatch: bool = False) -> tupl
                 'width="12" height="11"/>'
             )
         else:
-            mark = f'<path class="line s{colour % NUM_COLOURS}" d="M{x:.0f} {y - 4}h24"/>'
+            mark = f'<path class="line {_stroke(colour)}" d="M{x:.0f} {y - 4}h24"/>'
         parts.append(mark + _text(x + 28, y, name, "start"))
         x += width
     return "".join(parts), y + 14
