@@ -152,6 +152,27 @@ def test_a_changed_arm_is_refused_and_a_further_one_joins(tmp_path: Path) -> Non
     assert "arm b: weighting = 'exact', its runs have 'kept'" in result.stderr
 
 
+def test_a_further_arm_leaves_what_the_others_are_compared_with(tmp_path: Path) -> None:
+    for arm, seconds in (("a", 100.0), ("b", 50.0), ("c", 25.0)):
+        finish(tmp_path, arm, "none", seconds)
+    own = {name: ["--arm", f"{name}:prune_rule=none"] for name in "abc"}
+    assert compare(tmp_path, *own["a"], *own["b"]).exit_code == 0
+    assert compare(tmp_path, *own["c"]).exit_code == 0
+    noted = json.loads((tmp_path / "runs" / "comparison.json").read_text())
+    assert noted["against"] == "a"
+    assert set(noted["arms"]) == {"a", "b", "c"}
+    assert "| c | 25.0 | 4.00x (one seed) |" in (tmp_path / "runs" / "report.md").read_text()
+
+
+def test_arms_beside_rules_that_came_first_are_compared_with_plain(tmp_path: Path) -> None:
+    for arm, seconds in (("none", 100.0), ("c", 25.0)):
+        finish(tmp_path, arm, "none", seconds)
+    assert compare(tmp_path, "--rules", "none", "--only", "none").exit_code == 0
+    assert compare(tmp_path, "--arm", "c:prune_rule=none").exit_code == 0
+    noted = json.loads((tmp_path / "runs" / "comparison.json").read_text())
+    assert noted["against"] is None
+
+
 def test_a_word_for_all_that_only_rules_set_is_allowed_with_arms_alone(tmp_path: Path) -> None:
     words = ["--arm", "a", "--arm", "b:weighting=kept", "--dry_run", "--weighting", "exact"]
     assert compare(tmp_path, *words).exit_code == 0

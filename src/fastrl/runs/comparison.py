@@ -57,7 +57,8 @@ class Comparison:
         extra: further words for `fastrl train`.
         fields: what recipe and words set, resolved: a folder belongs to one such work.
         arm_fields: of arms in the user's own words, what they train with, resolved.
-        against: the arm that the others are compared with; plain GRPO if None.
+        against: the arm that the others are compared with; plain GRPO if None. A folder keeps
+            what its first comparison said.
     """
 
     recipe: str
@@ -138,6 +139,7 @@ class Comparison:
             )
         # Further arms may join; the runs of the others stay what they are.
         work["arms"] = arms | work["arms"]
+        work["against"] = found.get("against")
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(_write_json, work, path)
 
