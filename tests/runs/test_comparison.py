@@ -1,5 +1,6 @@
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,49 @@ def test_a_comparison_ends_with_the_report(tmp_path: Path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "| differential | 105.0 | 2.00x [2.00, 2.00] |" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ("raise SystemExit(3)", "exit status 3"),
+        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL"),
+    ],
+)
+def test_a_failed_run_is_one_line_that_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, told: str
+) -> None:
+    monkeypatch.setattr(Comparison, "command", lambda *_: [sys.executable, "-c", ending])
+    words = ["compare", "toy_geometry", "--rules", "none", "--only", "none", "--seeds", "2"]
+    result = CliRunner().invoke(app, [*words, "--output_dir", str(tmp_path)])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: none-seed1 failed ({told};")
+    assert result.stderr.count("\n") == 1
+    assert "Give the same command again to go on" in result.stderr
+    assert "none-seed2" not in result.stdout
+
+
+def test_a_share_that_will_not_be_known_is_refused_before_anything_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(
+        Comparison,
+        "command",
+        lambda _, arm, *__: started.append(arm.name) or [sys.executable, "-c", ""],
+    )
+    words = ["compare", "toy_geometry", "--output_dir", str(tmp_path), "--seeds", "2"]
+    finish(tmp_path, "differential", 1)
+    finish(tmp_path, "none", 1)
+    result = CliRunner().invoke(app, [*words, "--only", "none,random"])
+    assert result.exit_code == 2
+    assert "random: take their share from differential-seed2, which is not" in result.stderr
+    assert started == []
+    assert not (tmp_path / "comparison.json").exists()
+    finish(tmp_path, "differential", 2)
+    result = CliRunner().invoke(app, [*words, "--only", "none,random"])
+    assert result.exit_code == 0, result.output
+    assert started == ["random", "random", "none"]
 
 
 def test_dry_run_lists_the_runs(tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def compare_recipe(
         },
         against=own[0].name if own and not rules else None,
     )
+    comparison.check_shares()
     if dry_run:
         for _, _, run in comparison.runs():
             state = "finished" if run.read_summary().get("finished") else "to do"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -92,6 +93,27 @@ class Comparison:
             words.append("--resume")
         return [sys.executable, "-m", "fastrl", "train", *words]
 
+    def check_shares(self) -> None:
+        """Check that every share to take is measured, or will be before it is needed.
+
+        Raises:
+            RecipeError: names the rules, and the runs that have to be finished first.
+        """
+        missing: dict[str, list[str]] = {}
+        for arm, seed, run in self.runs():
+            source = arm.takes_share_of
+            if source is None or source in {one.name for one in self.arms}:
+                continue
+            is_there = "finished" in RunFolder(self.folder / f"{source}-seed{seed}").read_summary()
+            if not is_there and "finished" not in run.read_summary():
+                missing.setdefault(f"{source}-seed{seed}", []).append(arm.name)
+        if missing:
+            takers = dict.fromkeys(name for names in missing.values() for name in names)
+            raise RecipeError(
+                f"{', '.join(takers)}: take their share from {', '.join(missing)}, which is not "
+                "finished: run that arm too, or first."
+            )
+
     def _fraction_like(self, arm: str, seed: int) -> float:
         """The fraction that keeps what a finished run kept, as near as whole rollouts allow."""
         folder = RunFolder(self.folder / f"{arm}-seed{seed}")
@@ -150,8 +172,8 @@ class Comparison:
             on_run: told number, total, name and whether it was finished before.
 
         Raises:
-            RecipeError: the folder holds a comparison of something else.
-            subprocess.CalledProcessError: a run failed; start the comparison again to go on.
+            RecipeError: the folder holds a comparison of something else, or a run failed; start
+                the comparison again to go on.
         """
         self.claim_folder()
         everything = list(self.runs())
@@ -159,7 +181,9 @@ class Comparison:
             finished = "finished" in run.read_summary()
             on_run(number, len(everything), run.path.name, finished)
             if not finished:
-                subprocess.run(self.command(arm, seed, run), check=True)
+                status = subprocess.run(self.command(arm, seed, run), check=False).returncode
+                if status:
+                    raise RecipeError(_failure(run.path, status))
 
 
 def arms_of(rules: Sequence[str], num_generations: int, batch_size: int) -> tuple[Arm, ...]:
@@ -212,6 +236,19 @@ def _fewer(count: int, num_generations: int, batch_size: int) -> dict[str, Any]:
         "num_generations": count,
         "per_device_train_batch_size": batch_size * count // num_generations,
     }
+
+
+def _failure(path: Path, status: int) -> str:
+    """One line about a run that failed, with what to do; its own words stand above."""
+    told = f"exit status {status}"
+    if status < 0:
+        names = {member.value: member.name for member in signal.Signals}
+        told = f"killed by {names.get(-status, f'signal {-status}')}"
+    return (
+        f"{path.name} failed ({told}; what it said stands above), and the runs after it did not "
+        "start. Give the same command again to go on: finished runs are not repeated, and this one "
+        f"goes on from its last checkpoint. To begin it anew, remove {path}."
+    )
 
 
 def _differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
