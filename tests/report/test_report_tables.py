@@ -12,6 +12,7 @@ from rich.console import Console
 from fastrl.report.arms import band, by_arm, ratio_interval, seconds_to_reward
 from fastrl.report.cells import Table, markdown, terminal
 from fastrl.report.figures import report_figures
+from fastrl.report.page import build_report
 from fastrl.report.run_folders import find_runs
 from fastrl.report.tables import report_tables
 from fastrl.report.tiles import summary_tiles
@@ -37,6 +38,35 @@ def test_result(tmp_path: Path) -> None:
     assert pruned["after"] == "85.0% ± 7.1"  # 80 and 90
     assert pruned["reward at the end"] == "0.800"
     assert (pruned["kept"], pruned["rollouts per prompt"]) == ("25.0%", "4.0")
+
+
+def test_accuracy_is_compared_seed_by_seed(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    plains, others = (0.60, 0.70, 0.80), (0.63, 0.71, 0.82)
+    for seed, (one, other) in enumerate(zip(plains, others, strict=True), start=1):
+        write_run(folder / f"none-seed{seed}", seed=seed, after=one)
+        write_run(folder / f"pruned-seed{seed}", rule="differential", seed=seed, after=other)
+    write_run(folder / "single-seed2", rule="random", seed=2, after=0.65)
+    write_run(folder / "longer-seed1", rule="random", rewards=(0.1,) * 5)
+    report = build_report([folder])
+    table = next(table for table in report.tables if table.title == "Result")
+    # +3, +1 and +2 points: mean 2, deviation 1, t with 2 degrees of freedom. The seeds themselves
+    # lie 10 points apart.
+    half = 4.303 / math.sqrt(3)
+    told = f"+2.0 [{2 - half:+.1f}, {2 + half:+.1f}]"
+    assert told == "+2.0 [-0.5, +4.5]"
+    name = "points against plain"
+    assert row(table, "pruned")[name] == told
+    assert row(table, "none")[name] == row(table, "longer")[name] == "-"
+    assert row(table, "single")[name] == "-5.0 (one seed)"
+    assert "± is the standard deviation over seeds, in points" in table.note
+    assert "95% interval (Student's t on the differences)" in table.note
+    for text in (report.html, report.markdown):
+        assert told in text
+        assert name in text
+    assert row(tables_of(folder, against="pruned")["Result"], "none")["points against pruned"] == (
+        f"-2.0 [{-2 - half:+.1f}, {-2 + half:+.1f}]"
+    )
 
 
 def test_speed(tmp_path: Path) -> None:

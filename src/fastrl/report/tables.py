@@ -6,11 +6,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from fastrl.report.accuracy_tables import equal_time_table, target_table
+from fastrl.report.accuracy_tables import equal_time_table, points, target_table
 from fastrl.report.arms import (
     Arm,
     baseline,
     final_reward,
+    mean_interval,
     pairs,
     ratio_interval,
     seconds_to_reward,
@@ -38,11 +39,19 @@ RESULT_HEADER = (
     "updates",
     "accuracy before",
     "after",
+    "points against {plain}",
     "greedy",
     "in format",
     "reward at the end",
     "kept",
     "rollouts per prompt",
+)
+RESULT_NOTE = (
+    "Held-out accuracy: mean over samples; ± is the standard deviation over seeds, in "
+    "points, and no interval of the mean. Points against {plain}: accuracy after less "
+    "{plain}'s, mean over the seeds that both have at equal updates, with its 95% interval "
+    "(Student's t on the differences). Reward at the end: full groups, last tenth of the run. "
+    "Kept: of generated rollouts."
 )
 SEED_HEADER = (
     "arm",
@@ -107,7 +116,8 @@ def report_tables(arms: Sequence[Arm], target: Target | None = None) -> list[Tab
 
 
 def result_table(arms: Sequence[Arm]) -> Table:
-    """Held-out scores, reward, kept share: one row an arm."""
+    """Held-out scores, the difference to plain seed by seed, reward, kept share: a row an arm."""
+    plain = baseline(arms)
     rows = []
     for arm in arms:
         rewards = [final_reward(run) for run in arm.runs]
@@ -119,6 +129,7 @@ def result_table(arms: Sequence[Arm]) -> Table:
                 str(max(run.steps for run in arm.runs)),
                 with_spread(_scores(arm, "before", "sampled")),
                 with_spread(_scores(arm, "after", "sampled")),
+                points(mean_interval(_differences(plain, arm))),
                 with_spread(_scores(arm, "after", "greedy")),
                 with_spread(_scores(arm, "after", "in_format")),
                 number(statistics.mean(rewards), 3),
@@ -126,14 +137,25 @@ def result_table(arms: Sequence[Arm]) -> Table:
                 number(arm.mean_num_generations, 1),
             )
         )
+    called = plain.title if plain else "plain"
     return Table(
         "Result",
-        RESULT_HEADER,
+        tuple(cell.format(plain=called) for cell in RESULT_HEADER),
         tuple(rows),
-        "Held-out accuracy: mean over samples, with the standard deviation over seeds in points. "
-        "Reward at the end: full groups, last tenth of the run. Kept: of generated rollouts.",
+        RESULT_NOTE.format(plain=called),
         num_text=2,
     )
+
+
+def _differences(plain: Arm | None, arm: Arm) -> list[float]:
+    """Final held-out accuracy less plain's, a seed each; empty for plain itself."""
+    if plain is None or arm is plain:
+        return []
+    found = [
+        (run.held_out("after", "sampled"), other.held_out("after", "sampled"))
+        for other, run in pairs(plain, arm)
+    ]
+    return [mine - others for mine, others in found if mine is not None and others is not None]
 
 
 def speed_table(arms: Sequence[Arm]) -> Table:
