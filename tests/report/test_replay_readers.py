@@ -191,6 +191,22 @@ def test_lists_of_different_lengths(tmp_path: Path) -> None:
         ([{"group": 1, "reward": "high", "completion": "x"}], "reward = 'high': expected a number"),
         ([{"group": 1, "reward": 1, "token_ids": [0.5]}], "token_ids: expected a list of integers"),
         ([{"group": 1, "reward": 1, "step": "last"}], "step = 'last': expected a whole number"),
+        (
+            [{"group": 1, "reward": 1}, {"group": 1, "reward": 1, "step": float("nan")}],
+            "line 2: step = nan: expected a whole number",
+        ),
+        (
+            [{"group": 1, "reward": 1, "step": float("-inf")}],
+            "line 1: step = -inf: expected a whole number",
+        ),
+        (
+            [{"input": "q", "output": "a", "score": 1, "uid": ["x", "y"]}],
+            r"line 1: uid = \['x', 'y'\]: expected text or a number",
+        ),
+        (
+            [{"generation_step": 0, "group": [], "completion": "a", "advantage": 0, "reward": 1}],
+            r"line 1: group = \[\]: expected text or a number",
+        ),
         ([[1, 2]], "line 1: a JSON list; expected an object"),
         (
             [{"group": 1, "reward": 1, "advantage": 0}, {"group": 1, "reward": 1}],
@@ -250,6 +266,16 @@ def test_groups_that_were_logged_twice_are_told(tmp_path: Path) -> None:
     alike = [{"group": g, "reward": 1, "completion": "yes"} for g in "aabb"]
     path = write_lines(tmp_path / "c.jsonl", alike)
     assert not any("repeat" in note for note in read_logs([path]).notes)
+
+
+def test_a_damaged_gzip_file_is_named(tmp_path: Path) -> None:
+    whole = gzip.compress(json.dumps({"group": 1, "reward": 1, "completion": "x"}).encode())
+    path = tmp_path / "rollouts.jsonl.gz"
+    # Behind the ten bytes of the header: the stream itself makes no sense.
+    for content in (whole[:10] + b"\xff" * 20, whole[:-12], b"no gzip at all"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"rollouts\.jsonl\.gz: not a whole gzip file \("):
+            read_logs([path])
 
 
 def test_broken_files_are_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastrl.report.grouping import group_by_prompt
-from fastrl.report.logged import Rollout, as_field, as_number, as_step, as_text
+from fastrl.report.logged import Rollout, as_field, as_key, as_number, as_step, as_text
 from fastrl.report.rows import Row
 
 Notes = list[str]
@@ -53,7 +53,7 @@ def read_fastrl(rows: list[Row], options: ReadOptions) -> tuple[list[Rollout], N
         Rollout(
             where=row.where,
             step=as_step(row),
-            group=(row.file, as_field(row, "generation_step"), as_field(row, "group")),
+            group=(row.file, as_key(row, "generation_step"), as_key(row, "group")),
             prompt=as_text(row.values.get("prompt")),
             completion=as_text(as_field(row, "completion")),
             token_ids=None,
@@ -99,7 +99,7 @@ def read_verl(rows: list[Row], options: ReadOptions) -> tuple[list[Rollout], Not
         Rollout(
             where=row.where,
             step=as_step(row),
-            group=row.values.get("uid"),
+            group=None if row.values.get("uid") is None else as_key(row, "uid"),
             prompt=as_text(as_field(row, "input")),
             completion=as_text(as_field(row, "output")),
             token_ids=None,

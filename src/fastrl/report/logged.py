@@ -214,6 +214,20 @@ def as_number(row: Row, name: str) -> float:
     raise ValueError(f"{row.where}: {name} = {value!r}: expected a number.")
 
 
+def as_key(row: Row, name: str) -> Hashable:
+    """Field `name` of a row, which tells groups apart.
+
+    Raises:
+        ValueError: it is absent, or neither text nor a number.
+    """
+    value = as_field(row, name)
+    if not isinstance(value, (str, int, float)):
+        raise ValueError(
+            f"{row.where}: {name} = {value!r}: expected text or a number, one value a group."
+        )
+    return value
+
+
 def as_step(row: Row) -> int:
     """Field `step` of a row as an integer, 0 where there is none.
 
@@ -221,7 +235,9 @@ def as_step(row: Row) -> int:
         ValueError: it is no whole number.
     """
     value = row.values.get("step", 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # math.isfinite first: NaN and infinity have no int.
+    if not is_number or not math.isfinite(value) or value != int(value):
         raise ValueError(f"{row.where}: step = {value!r}: expected a whole number.")
     return int(value)
 

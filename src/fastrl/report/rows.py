@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def _parquet_rows(path: Path) -> list[Row]:
 def _json_rows(path: Path) -> tuple[list[Row], list[str]]:
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a whole gzip file ({error}); write it again.") from error
     lines = [(n, line) for n, line in enumerate(content.split(b"\n"), start=1) if line.strip()]
     rows, notes = [], []
