@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from transformers.utils import is_torch_bf16_gpu_available
 
 import fastrl
 from fastrl.runs.arguments import RunArguments
+
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 def missing_here(run: RunArguments, trainer: Mapping[str, Any]) -> list[str]:
@@ -59,6 +63,41 @@ def versions() -> dict[str, str]:
     }
 
 
+def cpu_model(info: Path) -> str | None:
+    """The processor's name.
+
+    Args:
+        info: Linux's list of processors; elsewhere absent.
+
+    Returns:
+        As the system calls it; None where it does not say.
+    """
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return " ".join(value.split())
+    return platform.processor() or None
+
+
+def usable_cores() -> str:
+    """Logical processors that this process may use, of those that there are."""
+    total = os.cpu_count() or 1
+    # Not on every system; a scheduler or taskset may leave fewer.
+    if not hasattr(os, "sched_getaffinity"):
+        return str(total)
+    return f"{len(os.sched_getaffinity(0))} of {total}"
+
+
+def memory() -> str | None:
+    """The machine's memory in GiB, a container may have less; None where it is not told."""
+    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
+    if not set(names) <= set(getattr(os, "sysconf_names", {})):
+        return None
+    page, pages = (os.sysconf(name) for name in names)
+    return f"{page * pages / 2**30:.1f} GiB"
+
+
 def machine(processes: int) -> dict[str, Any]:
     """What the run ran on."""
     accelerator = (
@@ -66,6 +105,9 @@ def machine(processes: int) -> dict[str, Any]:
     )
     return {
         "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_model(CPU_INFO),
+        "cores": usable_cores(),
+        "memory": memory(),
         "threads": torch.get_num_threads(),
         "accelerator": str(accelerator or "cpu"),
         "processes": processes,
