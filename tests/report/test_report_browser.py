@@ -2,17 +2,16 @@
 
 import base64
 import html
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from report_runs import rollout, write_rollouts, write_run
+from chromium import CHROMIUM, SWITCHES, chromium_tab
+from report_runs import rollout, write_rollouts, write_run, write_scores
 
 from fastrl.report.page import build_report
 
 pytest.importorskip("pyarrow")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
 # Runs after the page's own script; what it finds goes into the title for --dump-dom.
@@ -88,14 +87,7 @@ def run_chromium(folder: Path, html_text: str) -> subprocess.CompletedProcess[st
     path.write_text(html_text, encoding="utf-8")
     words = [
         str(CHROMIUM),
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
+        *SWITCHES,
         "--enable-logging=stderr",
         f"--user-data-dir={folder / 'profile'}",
         "--virtual-time-budget=2000",
@@ -148,3 +140,72 @@ def test_the_page_opens_without_a_console_message(page: str, tmp_path: Path) -> 
     done = run_chromium(tmp_path, page)
     assert "CONSOLE" not in done.stderr
     assert 'class="group"' in done.stdout
+
+
+NARROW, PAPER = 390, 718  # pixels: a phone; A4 between margins of a centimetre
+# What reaches beyond the right edge and cannot be scrolled into view.
+BEYOND = """
+[...document.querySelectorAll("body *")].filter((element) =>
+  element.getBoundingClientRect().right > innerWidth + 1 && !element.closest(SCROLLED)
+).map((element) => element.tagName + " " + (element.textContent || "").slice(0, 40))
+"""
+SHOWN = """
+[...document.querySelectorAll(WHAT)].filter((element) => element.offsetHeight > 0).length
+"""
+
+
+@pytest.fixture
+def wide_page(tmp_path: Path) -> Path:
+    """A page with twelve arms of long names, and a completion without a blank."""
+    folder = tmp_path / "c"
+    for number in range(12):
+        for seed in (1, 2):
+            name = f"arm-{number}-of-a-longer-name-seed{seed}"
+            rule = "differential" if number else "none"
+            kept = 2.0 if number else 8.0
+            run = write_run(folder / name, rule=rule, seed=seed, kept=kept, update=50.0 - number)
+            write_scores(run, (0.25, 0.5, 0.7 + seed / 20 - number / 100))
+    rows = [rollout(0, completion="word " * 400), rollout(1, completion="a" * 900), rollout(2)]
+    write_rollouts(folder / "arm-1-of-a-longer-name-seed1", 0, rows)
+    path = tmp_path / "wide.html"
+    path.write_text(build_report([folder]).html, encoding="utf-8")
+    return path
+
+
+def test_a_phone_shows_everything_without_sideways_scrolling(
+    wide_page: Path, tmp_path: Path
+) -> None:
+    with chromium_tab(tmp_path / "profile") as tab:
+        tab.open(wide_page, width=NARROW, mobile=True)
+        assert tab.value("innerWidth") == NARROW
+        assert tab.value("document.documentElement.scrollWidth") == NARROW
+        # Tables and listings scroll by themselves.
+        assert tab.value(BEYOND.replace("SCROLLED", '".scroll, pre"')) == []
+        assert tab.value(SHOWN.replace("WHAT", '".scroll"')) >= 8
+        assert tab.value("getComputedStyle(document.querySelector('.scroll')).overflowX") == "auto"
+        assert tab.value(SHOWN.replace("WHAT", '".group"')) == 1
+        assert tab.value("document.querySelector('svg.chart').getBoundingClientRect().width") > 300
+
+
+def test_paper_shows_everything_whole(wide_page: Path, tmp_path: Path) -> None:
+    with chromium_tab(tmp_path / "profile") as tab:
+        tab.open(wide_page, width=PAPER)
+        on_screen = tab.value(SHOWN.replace("WHAT", '"table, figure, .tile, .rollout, .note"'))
+        tab.value("document.documentElement.dataset.theme = 'dark'")
+        tab.value("document.querySelector('details').open = true")
+        tab.call("Emulation.setEmulatedMedia", media="print")
+        assert tab.value("matchMedia('print').matches")
+        assert tab.value(BEYOND.replace("SCROLLED", '"x-none"')) == []
+        cut = """[...document.querySelectorAll("body *")].filter((element) =>
+          getComputedStyle(element).overflow !== "visible" && !element.closest("svg") &&
+          (element.scrollHeight > element.clientHeight + 1 ||
+           element.scrollWidth > element.clientWidth + 1)).map((element) => element.className)"""
+        assert tab.value(cut) == []
+        # All but the controls is there, dark on white whatever the screen has.
+        assert tab.value(SHOWN.replace("WHAT", '"table, figure, .tile, .rollout, .note"')) == (
+            on_screen
+        )
+        assert tab.value(SHOWN.replace("WHAT", '".controls, nav, #theme, #more"')) == 0
+        style = "getComputedStyle(document.body)"
+        assert tab.value(f"{style}.backgroundColor") == "rgb(255, 255, 255)"
+        assert tab.value(f"{style}.color") == "rgb(29, 36, 51)"
