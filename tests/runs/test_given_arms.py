@@ -152,6 +152,16 @@ def test_a_changed_arm_is_refused_and_a_further_one_joins(tmp_path: Path) -> Non
     assert "arm b: weighting = 'exact', its runs have 'kept'" in result.stderr
 
 
+def test_a_part_without_the_first_arm_has_a_report_too(tmp_path: Path) -> None:
+    finish(tmp_path, "b", "none", 50.0)
+    words = ["--arm", "a:prune_rule=none", "--arm", "b:prune_rule=none", "--only", "b"]
+    result = compare(tmp_path, *words)
+    assert result.exit_code == 0, result.output
+    told = (tmp_path / "runs" / "report.md").read_text()
+    assert "- a, which the others are to be compared with, has no run yet." in told
+    assert json.loads((tmp_path / "runs" / "comparison.json").read_text())["against"] == "a"
+
+
 def test_a_further_arm_leaves_what_the_others_are_compared_with(tmp_path: Path) -> None:
     for arm, seconds in (("a", 100.0), ("b", 50.0), ("c", 25.0)):
         finish(tmp_path, arm, "none", seconds)

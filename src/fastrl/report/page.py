@@ -63,7 +63,12 @@ def build_report(
             with, or a file that cannot be read.
     """
     runs, notes = find_runs(paths)
-    arms = by_arm(runs, against or noted_against(paths))
+    noted = noted_against(paths)
+    if against is None and noted is not None and all(run.arm != noted for run in runs):
+        # A comparison by parts (--only) may not have come to it yet.
+        notes.append(f"{noted}, which the others are to be compared with, has no run yet.")
+        noted = None
+    arms = by_arm(runs, against or noted)
     if title is None:
         names = dict.fromkeys(str(run.config.get("recipe", "run")) for run in runs)
         title = ", ".join(names) + ": " + ", ".join(arm.name for arm in arms)
