@@ -1,9 +1,9 @@
 """What sharing prefixes saves: seconds of TRL's own scoring call over FastRL's, on the same rows.
 
-One group a call: K rollouts behind a prompt with one picture, or none. Told are the ratios of a
-training step (forward and backward) and of a forward pass alone, by K, picture tokens and
-completion length; both ways take turns, in alternating order. Points go line by line to --jsonl;
-started again, it measures what is missing.
+One group a call: K rollouts behind a prompt with one picture (Qwen-VL policies), or none (any
+policy). Told are the ratios of a training step (forward and backward) and of a forward pass alone,
+by K, picture tokens and completion length; both ways take turns, in alternating order. Points go
+line by line to --jsonl; started again, it measures what is missing.
 
     python benchmarks/shared_prefix.py --jsonl runs/shared_prefix.jsonl
     python benchmarks/shared_prefix.py --device cuda --dtype bfloat16 --policy runs/qwen
@@ -74,30 +74,46 @@ def points(options: argparse.Namespace) -> Iterator[Point]:
         yield Point(rollouts, pictures, options.prompt, length)
 
 
+def policy_config(options: argparse.Namespace) -> Any:
+    """That of a Qwen2.5-VL of the given size, or of the policy in a folder or on the hub."""
+    if options.policy != "random":
+        from transformers import AutoConfig
+
+        return AutoConfig.from_pretrained(options.policy)
+    from fastrl.geometry.toy.policy import build_config, build_processor
+
+    config = build_config(build_processor(), layers=options.layers)
+    text, tower = config.text_config, config.vision_config
+    text.hidden_size = tower.out_hidden_size = options.width
+    text.intermediate_size = 3 * options.width
+    section = options.width // text.num_attention_heads // 2
+    half = section * 3 // 8
+    text.rope_parameters["mrope_section"] = [section - 2 * half, half, half]
+    tower.hidden_size, tower.depth = options.width, max(1, options.layers // 2)
+    tower.fullatt_block_indexes = list(range(tower.depth))
+    return config
+
+
+def takes_pictures(config: Any) -> bool:
+    """Whether pictures can be drawn for a policy: patches in a grid, as all Qwen-VL have them."""
+    return hasattr(getattr(config, "vision_config", None), "spatial_merge_size")
+
+
 def build_policy(options: argparse.Namespace) -> Any:
     """A Qwen2.5-VL of the given size with random weights, or the one of a folder or the hub."""
     import torch
-    from transformers import AutoModelForImageTextToText, Qwen2_5_VLForConditionalGeneration
-    from trl.trainer.utils import add_fused_lm_head
+    from transformers import Qwen2_5_VLForConditionalGeneration
+    from trl.trainer.utils import add_fused_lm_head, create_model_from_path
 
-    from fastrl.geometry.toy.policy import build_config, build_processor
     from fastrl.trl.shared_prefix.attention import let_calls_choose
 
     torch.manual_seed(0)
     dtype = getattr(torch, options.dtype)
     if options.policy == "random":
-        config = build_config(build_processor(), layers=options.layers)
-        text, tower = config.text_config, config.vision_config
-        text.hidden_size = tower.out_hidden_size = options.width
-        text.intermediate_size = 3 * options.width
-        section = options.width // text.num_attention_heads // 2
-        half = section * 3 // 8
-        text.rope_parameters["mrope_section"] = [section - 2 * half, half, half]
-        tower.hidden_size, tower.depth = options.width, max(1, options.layers // 2)
-        tower.fullatt_block_indexes = list(range(tower.depth))
-        model = Qwen2_5_VLForConditionalGeneration(config).to(dtype)
+        model = Qwen2_5_VLForConditionalGeneration(policy_config(options)).to(dtype)
     else:
-        model = AutoModelForImageTextToText.from_pretrained(options.policy, dtype=dtype)
+        # As TRL loads a policy: the class that its config names, with pictures or without.
+        model = create_model_from_path(options.policy, dtype=dtype, device_map=None)
     model = model.to(options.device).train()
     if options.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -112,16 +128,17 @@ def draw_rows(point: Point, model: Any, seed: int = 0) -> dict[str, Any]:
 
     generator = torch.Generator().manual_seed(seed)
     config = model.config
-    special = {config.image_token_id, config.video_token_id}
+    special = {getattr(config, f"{kind}_token_id", None) for kind in ("image", "video")}
     ordinary = torch.tensor([t for t in range(min(1000, vocabulary(config))) if t not in special])
 
     def text(rows: int, length: int) -> Any:
         return ordinary[torch.randint(len(ordinary), (rows, length), generator=generator)]
 
     prompt = text(1, point.prompt_tokens)[0]
-    half = point.prompt_tokens // 2
-    picture = torch.full((point.picture_tokens,), config.image_token_id)
-    prompt = torch.cat([prompt[:half], picture, prompt[half:]])
+    if point.picture_tokens:
+        half = point.prompt_tokens // 2
+        picture = torch.full((point.picture_tokens,), config.image_token_id)
+        prompt = torch.cat([prompt[:half], picture, prompt[half:]])
     completions = text(point.rollouts, point.completion_tokens)
     ids = torch.cat([prompt.expand(point.rollouts, -1), completions], dim=1).to(model.device)
     rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -176,7 +193,7 @@ def two_ways(
         )
         packing = chunk.pack()
         attend = build_form(form, packing.layout)
-        rope_index = model.model.get_rope_index
+        rope_index = getattr(model.model, "get_rope_index", None)
         return score_packed(model, chunk, packing, attend, rope_index, compute_entropy=True)[0]
 
     return {"trl": trl, "shared": shared}
@@ -341,6 +358,11 @@ def main() -> int:
     if options.end_to_end:
         end_to_end(options)
         return 0
+    if not takes_pictures(policy_config(options)):
+        options.pictures = [number for number in options.pictures if not number]
+        if not options.pictures:
+            parser.error(f"no pictures can be drawn for {options.policy}: --pictures 0")
+        print(f"no pictures can be drawn for {options.policy}: text alone", file=sys.stderr)
     setting = Setting(
         options.policy,
         options.width,

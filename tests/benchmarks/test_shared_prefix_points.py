@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import shared_prefix
-from shared_prefix import Point, Setting, run_points, table_row
+from shared_prefix import Point, Setting, main, run_points, table_row
 
 SETTING = Setting("random", 64, 1, "cpu", "float32", "split", False)
 FOUND: dict[str, Any] = {
@@ -61,3 +62,58 @@ def test_points_of_the_file_are_not_measured_again(
     assert len(measured) == 4
     assert len(path.read_text().splitlines()) == 4
     assert json.loads(path.read_text().splitlines()[0])["point"]["rollouts"] == 2
+
+
+TEXT = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a tiny Llama."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("llama")
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **TEXT)).save_pretrained(folder)
+    return str(folder)
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["shared_prefix.py", *words])
+    return main()
+
+
+def test_a_language_model_is_measured_on_text_alone(
+    language_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "points.jsonl"
+    words = ("--policy", language_model, "--quick", "--jsonl", str(path))
+    assert run_main(monkeypatch, *words) == 0
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["point"]["picture_tokens"] for line in lines] == [0, 0]
+    assert [line["point"]["rollouts"] for line in lines] == [2, 4]
+    assert max(line["found"]["largest_difference"] for line in lines) < 5e-5
+
+
+def test_pictures_alone_cannot_be_asked_of_a_language_model(
+    language_model: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run_main(monkeypatch, "--policy", language_model, "--pictures", "64")
+    assert "--pictures 0" in capsys.readouterr().err
+
+
+def test_the_drawn_policy_is_measured_with_pictures_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "points.jsonl"
+    assert run_main(monkeypatch, "--quick", "--jsonl", str(path)) == 0
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["point"]["picture_tokens"] for line in found] == [0, 0, 16, 16]
+    assert max(line["found"]["largest_difference"] for line in found) < 5e-5
