@@ -332,6 +332,8 @@ def chosen_form(options: argparse.Namespace) -> str:
 
 
 def main() -> int:
+    from fastrl.trl.shared_prefix.forms import FORMS
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -341,7 +343,7 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=8, help="of the random policy")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
-    parser.add_argument("--form", default="", help="of attention; found by default")
+    parser.add_argument("--form", choices=FORMS, help="of attention; the machine's by default")
     parser.add_argument("--checkpointing", action="store_true", help="gradient checkpointing")
     parser.add_argument("--rollouts", default=[2, 4, 8], **numbers, help="K, of a prompt")
     parser.add_argument("--pictures", default=[0, 64, 256], **numbers, help="tokens of a picture")

@@ -117,3 +117,13 @@ def test_the_drawn_policy_is_measured_with_pictures_too(
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["point"]["picture_tokens"] for line in found] == [0, 0, 16, 16]
     assert max(line["found"]["largest_difference"] for line in found) < 5e-5
+
+
+def test_an_unknown_form_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run_main(monkeypatch, "--quick", "--form", "varlen")
+    told = capsys.readouterr().err
+    assert "'varlen'" in told
+    assert "flash-attn varlen" in told

@@ -13,7 +13,15 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fastrl.trl.shared_prefix.attention import SplitAttention
 from fastrl.trl.shared_prefix.flex import FlexAttention, block_mask
-from fastrl.trl.shared_prefix.forms import FLASH_ATTN, FLEX, SPLIT, TORCH_VARLEN, form_name
+from fastrl.trl.shared_prefix.forms import (
+    FLASH_ATTN,
+    FLEX,
+    FORMS,
+    SPLIT,
+    TORCH_VARLEN,
+    build_form,
+    form_name,
+)
 from fastrl.trl.shared_prefix.layout import PackedLayout
 from fastrl.trl.shared_prefix.varlen import VarlenAttention, VarlenLayout
 
@@ -181,3 +189,14 @@ def test_a_machine_uses_the_fastest_that_is_exact(
     name: str, device: str, dtype: torch.dtype, machine: dict[str, Any]
 ) -> None:
     assert form_name(device, dtype, **machine) == name
+
+
+def test_a_form_by_its_name() -> None:
+    built = [type(build_form(name, LAYOUT)) for name in FORMS]
+    assert built == [VarlenAttention, VarlenAttention, FlexAttention, SplitAttention]
+
+
+@pytest.mark.parametrize("name", ["", "varlen", "Split"])
+def test_a_form_of_another_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"form = '{name}'.*'flash-attn varlen'.*'split'"):
+        build_form(name, LAYOUT)

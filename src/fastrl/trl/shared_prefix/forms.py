@@ -12,6 +12,7 @@ from fastrl.trl.shared_prefix.layout import PackedLayout
 from fastrl.trl.shared_prefix.varlen import VarlenAttention, flash_attn_kernel, torch_kernel
 
 FLASH_ATTN, TORCH_VARLEN, FLEX, SPLIT = "flash-attn varlen", "torch varlen", "torch flex", "split"
+FORMS = (FLASH_ATTN, TORCH_VARLEN, FLEX, SPLIT)
 HALF = (torch.float16, torch.bfloat16)
 # From this compute capability on (Ampere) flash attention runs.
 FLASH_CAPABILITY = (8, 0)
@@ -69,11 +70,18 @@ def machine_form(
 
 
 def build_form(name: str, layout: PackedLayout) -> AttentionForm:
-    """The form of that name for a packed row."""
+    """The form of that name for a packed row.
+
+    Raises:
+        ValueError: a name that is none of `FORMS`.
+    """
     if name == FLASH_ATTN:
         return VarlenAttention(layout, flash_attn_kernel)
     if name == TORCH_VARLEN:
         return VarlenAttention(layout, torch_kernel)
     if name == FLEX:
         return FlexAttention(layout, compiled_flex())
-    return SplitAttention(layout)
+    if name == SPLIT:
+        return SplitAttention(layout)
+    known = ", ".join(repr(form) for form in FORMS)
+    raise ValueError(f"form = {name!r}; expected one of {known}")
