@@ -323,12 +323,12 @@ def end_to_end(options: argparse.Namespace) -> None:
 def chosen_form(options: argparse.Namespace) -> str:
     import torch
 
-    from fastrl.trl.shared_prefix.forms import machine_form
+    from fastrl.trl.shared_prefix.forms import model_form
 
     if options.form:
         return str(options.form)
     device = torch.device(options.device, 0 if options.device == "cuda" else None)
-    return machine_form(device, getattr(torch, options.dtype))
+    return model_form(policy_config(options), device, getattr(torch, options.dtype), trains=True)
 
 
 def main() -> int:

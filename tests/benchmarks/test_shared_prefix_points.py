@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import shared_prefix
-from shared_prefix import Point, Setting, main, run_points, table_row
+from shared_prefix import Point, Setting, chosen_form, main, run_points, table_row
 
 SETTING = Setting("random", 64, 1, "cpu", "float32", "split", False)
 FOUND: dict[str, Any] = {
@@ -127,3 +127,21 @@ def test_an_unknown_form_is_refused_before_anything_is_measured(
     told = capsys.readouterr().err
     assert "'varlen'" in told
     assert "flash-attn varlen" in told
+
+
+def test_the_form_is_chosen_for_the_policys_own_heads(
+    language_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+
+    def form(policy: str, width: int = 128, given: str | None = None) -> str:
+        return chosen_form(
+            argparse.Namespace(
+                form=given, policy=policy, width=width, layers=1, device="cuda", dtype="float32"
+            )
+        )
+
+    assert form("random") == "torch flex"
+    assert form("random", width=96) == "split"  # four heads of 24
+    assert form(language_model) == "split"  # of 8
+    assert form(language_model, given="torch flex") == "torch flex"

@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 from fastrl.trl.group_dealing import LEAST_RATIO
 from fastrl.trl.measuring import MeasuringMixin
 from fastrl.trl.shared_prefix.attention import let_calls_choose
-from fastrl.trl.shared_prefix.forms import build_form, machine_form
+from fastrl.trl.shared_prefix.forms import build_form, model_form
 from fastrl.trl.shared_prefix.pictures import RowPictures
 from fastrl.trl.shared_prefix.prompts_once import prompts_once
 from fastrl.trl.shared_prefix.scoring import Chunk, score_packed
@@ -177,12 +177,9 @@ class SharedPrefixMixin(MeasuringMixin):
             )
 
     def _form_name(self, bare: Any, device: torch.device) -> str:
-        text = bare.config.get_text_config()
-        width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         is_half = torch.is_autocast_enabled(device.type)
         dtype = torch.get_autocast_dtype(device.type) if is_half else bare.dtype
-        dropout = text.attention_dropout if bare.training else 0.0
-        return machine_form(device, dtype, width, dropout)
+        return model_form(bare.config, device, dtype, bare.training)
 
     def _score_as_host(
         self, model: Any, chunk: Chunk, compute_entropy: bool

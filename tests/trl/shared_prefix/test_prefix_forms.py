@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from prefix_models import Prompt, build, draw, gap
+from prefix_models import Prompt, build, config_of, draw, gap
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -21,6 +21,7 @@ from fastrl.trl.shared_prefix.forms import (
     TORCH_VARLEN,
     build_form,
     form_name,
+    model_form,
 )
 from fastrl.trl.shared_prefix.layout import PackedLayout
 from fastrl.trl.shared_prefix.varlen import VarlenAttention, VarlenLayout
@@ -200,3 +201,22 @@ def test_a_form_by_its_name() -> None:
 def test_a_form_of_another_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"form = '{name}'.*'flash-attn varlen'.*'split'"):
         build_form(name, LAYOUT)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "trains"),
+    [
+        (FLEX, {"head_dim": 64}, True),
+        (SPLIT, {"head_dim": 80}, True),
+        (SPLIT, {"head_dim": None}, True),  # 32 / 4 heads
+        (SPLIT, {"head_dim": 64, "attention_dropout": 0.1}, True),
+        (FLEX, {"head_dim": 64, "attention_dropout": 0.1}, False),
+    ],
+)
+def test_a_model_is_given_a_form_for_its_heads_and_dropout(
+    monkeypatch: pytest.MonkeyPatch, name: str, more: dict[str, Any], trains: bool
+) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    device = torch.device("cuda", 0)
+    for kind in ("llama", "llava"):
+        assert model_form(config_of(kind, **more), device, torch.float32, trains) == name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 
@@ -67,6 +68,19 @@ def machine_form(
         head_width=head_width,
         dropout=dropout,
     )
+
+
+def model_form(config: Any, device: torch.device, dtype: torch.dtype, trains: bool) -> str:
+    """`machine_form` for the text layers of a model.
+
+    Args:
+        config: of the model, with pictures or without.
+        device, dtype: that attention runs on and in.
+        trains: whether the model drops what its config says.
+    """
+    text = config.get_text_config()
+    width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return machine_form(device, dtype, width, text.attention_dropout if trains else 0.0)
 
 
 def build_form(name: str, layout: PackedLayout) -> AttentionForm:
