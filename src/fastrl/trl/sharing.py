@@ -40,7 +40,7 @@ class SharedPrefixMixin(MeasuringMixin):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._tally = SharingTally()
+        self._training_tally = SharingTally()
         self._reasons_told: set[str] = set()
         self._decoders: WeakSet[torch.nn.Module] = WeakSet()
         # Whether the generation batch at hand is split here, not by TRL.
@@ -98,6 +98,14 @@ class SharedPrefixMixin(MeasuringMixin):
             if entropies_of_chunk is not None:
                 entropies.append(entropies_of_chunk)
         return torch.cat(logps), torch.cat(entropies) if compute_entropy else None, None
+
+    @property
+    def _tally(self) -> SharingTally:
+        """Counts the pass at hand; an evaluation's is thrown away.
+
+        The policy's mode tells them apart, as in TRL: old and reference passes leave it alone.
+        """
+        return self._training_tally if self.model.training else SharingTally()
 
     @property
     def _shares_prefixes(self) -> bool:
@@ -214,5 +222,5 @@ class SharedPrefixMixin(MeasuringMixin):
         super().log_generation_end()
         if self._shares_prefixes:
             metrics = self._metrics["train"]
-            for name, value in self._tally.lap().items():
+            for name, value in self._training_tally.lap().items():
                 metrics[name].append(value)

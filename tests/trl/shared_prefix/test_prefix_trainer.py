@@ -258,6 +258,21 @@ def test_evaluation_in_between(text_model: str, out: str) -> None:
     assert losses[0][1] > 0.1
 
 
+@pytest.mark.parametrize(("host", "chunks"), [(with_fastrl(Own), 3.0), (FastGRPOTrainer, 0.0)])
+def test_an_evaluation_is_not_counted(text_model: str, out: str, host: type, chunks: float) -> None:
+    """The old pass and two updates are, though an evaluation stands between them."""
+    evaluation = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 16}
+    trainer = recorded(
+        text_model, out, True, random_batch(), host, eval_dataset=text_rows(4), **evaluation
+    )
+    assert len(trainer.recorder.values("eval_reward")) == 2
+    assert trainer.recorder.values("fastrl/shared_prefix_fallback") == [chunks]
+    # The evaluation after the last update has left nothing either.
+    trainer.log_generation_end()
+    assert trainer._metrics["train"]["fastrl/shared_prefix"] == [0.0]
+    assert trainer._metrics["train"]["fastrl/shared_prefix_fallback"] == [0.0]
+
+
 @pytest.mark.parametrize("value", ["always", 1, None])
 def test_another_value_is_refused(value: Any, out: str) -> None:
     with pytest.raises(ValueError, match=r"shared_prefix = .*expected 'auto', true or false"):
