@@ -18,7 +18,7 @@ from fastrl.trl.shared_prefix.pictures import RowPictures
 from fastrl.trl.shared_prefix.prompts_once import prompts_once
 from fastrl.trl.shared_prefix.scoring import Chunk, score_packed
 from fastrl.trl.shared_prefix.support import bare_model, why_not_inputs, why_not_model
-from fastrl.trl.shared_prefix.tally import SharingTally
+from fastrl.trl.shared_prefix.tally import SharingTally, sharing_metrics
 
 logger = logging.get_logger(__name__)
 
@@ -218,9 +218,12 @@ class SharedPrefixMixin(MeasuringMixin):
         )
 
     def log_generation_end(self) -> None:
-        """Append what was shared, too."""
+        """Append what was shared on all processes, too; every one of them has to call it."""
         super().log_generation_end()
-        if self._shares_prefixes:
-            metrics = self._metrics["train"]
-            for name, value in self._training_tally.lap().items():
-                metrics[name].append(value)
+        # The setting and the step decide: a sum on every process, or on none.
+        if not self._shares_prefixes:
+            return
+        counts = torch.tensor(self._training_tally.lap(), device=self.accelerator.device)
+        of_all = self.accelerator.reduce(counts, reduction="sum")
+        for name, value in sharing_metrics(of_all.tolist()).items():
+            self._metrics["train"][name].append(value)

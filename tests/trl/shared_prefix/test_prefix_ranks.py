@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from rank_runs import completions, replay, replay_all
-from tiny_runs import largest_difference, text_rows, vision_rows
+from tiny_runs import largest_difference, make_trainer, text_rows, vision_rows
 
 from process_runs import run_ranks
 
@@ -76,3 +76,31 @@ def test_two_processes_share_as_one_does(text_model: str, vision_model: str, out
         real = [[sum(map(len, batch)) for batch in run["lengths"]] for run in (first, second)]
         assert real[0] != real[1]
         assert largest_difference(wanted["weights"][-1], wanted["weights"][0]) > 1e-5
+
+
+def tallied(model: str, out: str) -> dict[str, list[float]]:
+    """What is logged where the first process shares four chunks, and the second one of four."""
+    trainer = make_trainer(model, out, shared_prefix=True)
+    trainer.model.train()
+    tally = trainer._tally
+    if trainer.accelerator.is_main_process:
+        for _ in range(4):
+            tally.add_shared(host_tokens=30, packed_tokens=10)
+    else:
+        tally.add_shared(host_tokens=40, packed_tokens=30)
+        tally.add_unpaid()
+        tally.add_fallback(2)
+    for _ in range(2):  # the second time there is nothing left
+        trainer.log_generation_end()
+    names = (name for name in trainer._metrics["train"] if "shared_prefix" in name)
+    return {name: trainer._metrics["train"][name] for name in names}
+
+
+@pytest.mark.slow
+def test_chunks_of_all_processes_are_counted(text_model: str, out: str) -> None:
+    expected = {
+        "fastrl/shared_prefix": [5 / 8, 0.0],
+        "fastrl/shared_prefix_fallback": [2.0, 0.0],
+        "fastrl/shared_prefix_ratio": [160 / 70],
+    }
+    assert run_ranks(2, tallied, text_model, out) == [expected, expected]

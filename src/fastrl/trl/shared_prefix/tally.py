@@ -27,14 +27,27 @@ class SharingTally:
         """Chunks that cannot be shared."""
         self._fallback += chunks
 
-    def lap(self) -> dict[str, float]:
-        """The metrics since the last call."""
-        chunks = self._shared + self._unpaid + self._fallback
-        metrics = {
-            "fastrl/shared_prefix": self._shared / max(chunks, 1),
-            "fastrl/shared_prefix_fallback": float(self._fallback),
-        }
-        if self._shared:
-            metrics["fastrl/shared_prefix_ratio"] = self._host_tokens / self._packed_tokens
+    def lap(self) -> list[int]:
+        """The counts since the last call, to be summed over processes, for `sharing_metrics`."""
+        counts = [
+            *(self._shared, self._unpaid, self._fallback),
+            *(self._host_tokens, self._packed_tokens),
+        ]
         self._clear()
-        return metrics
+        return counts
+
+
+def sharing_metrics(counts: list[int]) -> dict[str, float]:
+    """The metrics of a generation batch.
+
+    Args:
+        counts: of `SharingTally.lap`, summed over all processes.
+    """
+    shared, unpaid, fallback, host_tokens, packed_tokens = counts
+    metrics = {
+        "fastrl/shared_prefix": shared / max(shared + unpaid + fallback, 1),
+        "fastrl/shared_prefix_fallback": float(fallback),
+    }
+    if shared:
+        metrics["fastrl/shared_prefix_ratio"] = host_tokens / packed_tokens
+    return metrics
