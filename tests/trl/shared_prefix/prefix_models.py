@@ -51,7 +51,9 @@ TOKENS = {
 TOWER = {"patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "depth": 2}
 GRID_KINDS = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 TEXT_KINDS = ("qwen2", "qwen3", "llama")
-ALL_KINDS = (*TEXT_KINDS, *GRID_KINDS, "llava")
+# LLaVA by its text model.
+LLAVA_KINDS = {"llava": "llama", "llava-qwen2": "qwen2", "llava-qwen3": "qwen3"}
+ALL_KINDS = (*TEXT_KINDS, *GRID_KINDS, *LLAVA_KINDS)
 
 
 def config_of(kind: str, **more: Any) -> Any:
@@ -59,7 +61,8 @@ def config_of(kind: str, **more: Any) -> Any:
     if kind in TEXT_KINDS:
         width = {"head_dim": 8} if kind == "qwen3" else {}
         return AutoConfig.for_model(kind, **text, **width)
-    if kind == "llava":
+    if kind in LLAVA_KINDS:
+        width = {"head_dim": 8} if LLAVA_KINDS[kind] == "qwen3" else {}
         tower = {
             "model_type": "clip_vision_model",
             "hidden_size": 16,
@@ -70,8 +73,8 @@ def config_of(kind: str, **more: Any) -> Any:
             "patch_size": 8,
         }
         return AutoConfig.for_model(
-            kind,
-            text_config={"model_type": "llama", **text},
+            "llava",
+            text_config={"model_type": LLAVA_KINDS[kind], **text, **width},
             vision_config=tower,
             image_token_index=IMAGE,
             image_seq_length=4,
@@ -147,8 +150,8 @@ def draw(prompts: list[Prompt], kind: str = "qwen2", seed: int = 0, shuffle: boo
         ids, pixels = text[: len(text) // 2], []
         for high, wide in prompt.pictures:
             # Between pictures there is always a token of text.
-            ids += [5] + [IMAGE] * (4 if kind == "llava" else high * wide // 4)
-            shape = (1, 3, 16, 16) if kind == "llava" else (high * wide, PATCH)
+            ids += [5] + [IMAGE] * (4 if kind in LLAVA_KINDS else high * wide // 4)
+            shape = (1, 3, 16, 16) if kind in LLAVA_KINDS else (high * wide, PATCH)
             pixels.append(torch.from_numpy(rng.normal(size=shape)).float())
         ids += text[len(text) // 2 :]
         sizes = [(1, *size) for size in prompt.pictures]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prefix_models import (
     ALL_KINDS,
@@ -83,6 +83,8 @@ def test_text_alone_through_a_vision_model(kind: str) -> None:
     ),
     seed=st.integers(0, 99),
 )
+@example(prompts=[(1, [3, 0, 12, 5, 1, 7, 2, 9]), (400, [0])], seed=0)
+@example(prompts=[(400, [4, 0, 12, 5, 1, 7, 2, 9]), (1, [6])], seed=1)
 def test_any_lengths(prompts: list[tuple[int, list[int]]], seed: int) -> None:
     batch = draw([Prompt(text, tuple(lengths)) for text, lengths in prompts], seed=seed)
     if batch.attention_mask[:, -batch.width :].any():
