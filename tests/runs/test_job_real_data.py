@@ -12,10 +12,13 @@ import torch
 import yaml
 from PIL import Image, ImageDraw
 from safetensors.torch import load_file
+from transformers import AutoProcessor
 from typer.testing import CliRunner
 
 from fastrl.cli import app
+from fastrl.geometry.toy import STARTING_POLICY
 from fastrl.report.scores import read_scores
+from fastrl.trl import FastGRPOTrainer
 
 OVERLAY = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "geo3k_test_overlay"
 SMALL = [
@@ -89,6 +92,13 @@ def mixed_folder(folder: Path) -> Path:
     return folder
 
 
+def saved_limits(folder: Path) -> tuple[int, int]:
+    """The pixel limits that a run saved with its model."""
+    saved = json.loads((folder / "model" / "processor_config.json").read_text())
+    size = saved["image_processor"]["size"]
+    return size["shortest_edge"], size["longest_edge"]
+
+
 def test_rows_with_one_several_and_no_pictures(tmp_path: Path) -> None:
     words = ["--dataset", str(mixed_folder(tmp_path / "mine")), "--skip_broken"]
     words += ["--max_prompt_length", "400", "--steps_per_generation", "4", "--max_steps", "4"]
@@ -110,9 +120,29 @@ def test_rows_with_one_several_and_no_pictures(tmp_path: Path) -> None:
         assert summary[when]["samples"] == 4
         assert 0 <= summary[when]["sampled"] <= 1
         assert 0 <= summary[when]["in_format"] <= 1
-    processor = json.loads((tmp_path / "run" / "model" / "processor_config.json").read_text())
-    size = processor["image_processor"]["size"]
-    assert (size["shortest_edge"], size["longest_edge"]) == (784, 50176)
+    assert saved_limits(tmp_path / "run") == (784, 50176)
+
+
+def test_pixel_limits_are_saved_where_vllm_generates_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is built as for vLLM, which lacks here; the host generates in its place."""
+    monkeypatch.setattr("fastrl.runs.machine.find_spec", lambda name: object())
+    built: list[Any] = []
+
+    def build(args: Any, processing_class: Any, **given: Any) -> FastGRPOTrainer:
+        assert args.use_vllm
+        args.use_vllm = False
+        built.append(processing_class)
+        return FastGRPOTrainer(args=args, processing_class=processing_class, **given)
+
+    monkeypatch.setattr("fastrl.runs.job.FastGRPOTrainer", build)
+    words = ["--dataset", str(mixed_folder(tmp_path / "mine")), "--skip_broken"]
+    train(tmp_path / "run", *words, "--use_vllm", "true", "--max_pixels", "6272")
+    assert saved_limits(tmp_path / "run") == (784, 6272)
+    # vLLM goes by the limits in the model's folder, and the policy must see what it sees.
+    untouched = AutoProcessor.from_pretrained(STARTING_POLICY).image_processor.size
+    assert built[0].image_processor.size == untouched
 
 
 def test_scoring_text_on_the_way_changes_no_weights(tmp_path: Path) -> None:

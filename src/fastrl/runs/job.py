@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from dataclasses import fields
@@ -158,7 +159,7 @@ class Job:
         self.trainer.save_model(str(self.folder.path / "model"))
         after = self._score("after")
         if self.is_main:
-            self.processor.save_pretrained(self.folder.path / "model")
+            self._save_processor()
             last = self.folder.read_metrics()[-1]
             self._append_score(last["step"], last["seconds"], self._end_of_curve(after))
             self.folder.update_summary(
@@ -166,6 +167,13 @@ class Job:
             )
         everyone.wait_for_everyone()
         return self.folder.read_summary()
+
+    def _save_processor(self) -> None:
+        """Save the processor within the run's pixel limits: whoever scores the model gets them."""
+        # Under vLLM the live one keeps the model's own; see `_load_data`.
+        processor = copy.deepcopy(self.processor)
+        processor_resizes(processor, self.run.min_pixels, self.run.max_pixels)
+        processor.save_pretrained(self.folder.path / "model")
 
     def _train(self, checkpoint: Path | None) -> None:
         with self.progress.training(self.config) as on_step:
