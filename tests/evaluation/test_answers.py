@@ -1,5 +1,6 @@
 """Where an answer is found in a completion, and how each rule judges it."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -170,3 +171,17 @@ def test_votes_do_not_depend_on_spelling(grader: Grader) -> None:
 def test_golds_that_cannot_be_used(question: Question, problem: str | None) -> None:
     found = gold_problem(question)
     assert (found is None) if problem is None else (problem in (found or ""))
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "the answer" + " " * 8000 + "x",
+        "the answer" + "\n" * 8000 + "x",
+        "the answer is 5" + " " * 8000 + "x",
+    ],
+)
+def test_a_flood_of_spaces_is_searched_in_one_pass(completion: str) -> None:
+    start = time.perf_counter()
+    find_answer(completion, asked("12", Rule("rounded")))
+    assert time.perf_counter() - start < 0.1

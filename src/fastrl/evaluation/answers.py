@@ -25,16 +25,18 @@ DIGITS = 9  # significant digits in which two wrong numbers are one vote
 
 _THOUGHT_END = re.compile(r"</think(?:ing)?>")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+# Space is optional once a place, and not found again from within itself: what a pattern may match
+# in two ways, or from each of many starts, takes quadratic time on a policy's flood of spaces.
 _STATED = re.compile(
-    r"\b(?:answer|option|choice)\s*(?:\*\*)?\s*(?:is|=|:)\s*(?:\*\*)?\s*:?\s*(?=\S)",
+    r"\b(?:answer|option|choice)(?:\s*\*\*)?\s*(?:is|=|:)(?:\s*\*\*)?(?:\s*:)?\s*(?=\S)",
     re.IGNORECASE,
 )
 # Around an answer in a sentence: "option B because ...", "approximately 8.66".
 _LEAD = re.compile(r"^(?:option|choice|letter|approximately|about|roughly)\s+", re.IGNORECASE)
-_REASON = re.compile(r"[,;]?\s+(?:because|since|as|so|which|where)\b.*", re.IGNORECASE)
+_REASON = re.compile(r"(?:[,;]|(?<!\s))\s+(?:because|since|as|so|which|where)\b.*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"\.(?:\s|$)")
 _LOOSE_LETTER = re.compile(r"\(?([A-Za-z])\)?[.:)]?")
-_CURRENCY = re.compile(r"^\s*\\?[$€£]\s*(?=[\d.])|\s*\\?%\s*$")
+_CURRENCY = re.compile(r"^\s*\\?[$€£]\s*(?=[\d.])|(?<!\s)\s*\\?%\s*$")
 
 
 @dataclass(frozen=True)
