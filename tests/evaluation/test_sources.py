@@ -82,6 +82,11 @@ def test_published_sizes() -> None:
     assert sizes["mathvista"] == 1000
 
 
+def test_completions_may_be_as_long_as_in_training() -> None:
+    lengths = {name: SOURCES[name].max_new_tokens for name in ("geometry3k", "geoqa", "geoqa8k")}
+    assert lengths == {"geometry3k": 2048, "geoqa": 4096, "geoqa8k": 4096}
+
+
 def test_pictures_go_where_the_words_say() -> None:
     a, b = object(), object()
     question = Question("1", "see <image> and <image>.", "3", pictures=(a, b))  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ TOY_PICTURES = 256
 # The toy's answers are short, and a sample that runs on would hold up its whole batch.
 TOY_NEW_TOKENS = 32
 MAX_NEW_TOKENS = 2048
+GEOQA_NEW_TOKENS = 4096  # as long as training lets them be
 # Training grades boxes alone, so does an evaluation on its data sets.
 TRAINING_RULE = Rule("exact", boxed_only=True)
 TOY_RULE = Rule("exact", boxed_only=True, in_thought=True)
@@ -97,8 +98,12 @@ def geometry(row: Mapping[str, Any], folder: Path | None = None) -> Question:
 SOURCES = {
     "toy": Source(geometry, max_new_tokens=TOY_NEW_TOKENS, instruction=""),
     "geometry3k": Source(geometry, KNOWN_DATASETS["geometry3k"], published=601),
-    "geoqa": Source(geometry, KNOWN_DATASETS["geoqa"], published=754),
-    "geoqa8k": Source(geometry, KNOWN_DATASETS["geoqa8k"], published=754),
+    "geoqa": Source(
+        geometry, KNOWN_DATASETS["geoqa"], published=754, max_new_tokens=GEOQA_NEW_TOKENS
+    ),
+    "geoqa8k": Source(
+        geometry, KNOWN_DATASETS["geoqa8k"], published=754, max_new_tokens=GEOQA_NEW_TOKENS
+    ),
     "mathvista": Source(benchmarks.mathvista, "AI4Math/MathVista", "testmini", published=1000),
     "mathverse": Source(
         benchmarks.mathverse, "AI4Math/MathVerse", "testmini", published=3940, config="testmini"
