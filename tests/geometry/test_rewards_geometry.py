@@ -58,6 +58,10 @@ OUT_OF_FORMAT = [
     r"<thinking>a\boxed{5}",
     r"well, <thinking>a</thinking>\boxed{5}",
     r"<think>a</think>\boxed{5}",
+    r"<thinking>a</thinking><think>b</think>\boxed{5}",
+    r"<thinking>a</thinking><Thinking>b</Thinking>\boxed{5}",
+    r"<thinking>a</thinking><thinking >b</thinking >\boxed{5}",
+    r"<thinking>a</thinking>\boxed{5}</ think>",
     r"<THINKING>a</THINKING>\boxed{5}",
 ]
 
@@ -121,7 +125,7 @@ def test_lengths_must_agree() -> None:
 
 @pytest.mark.parametrize("gold", ["", "see the figure", None])
 def test_a_bad_gold_answer_is_an_error_that_names_the_row(gold: str) -> None:
-    with pytest.raises(GoldError, match=r"^row 1: the gold answer"):
+    with pytest.raises(GoldError, match=r"^row 1 of this batch: the gold answer"):
         accuracy_reward([RIGHT, RIGHT], ["5", gold])
     with pytest.raises(GoldError, match=r"^geoqa, row 17: the gold answer"):
         compute_score("geoqa", RIGHT, gold, {"index": 17})

@@ -7,6 +7,7 @@ module have these weights; `GeometryReward` has any others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ ACCURACY_WEIGHT = 1.0
 FORMAT_WEIGHT = 0.5
 TIMEOUTS_METRIC = "fastrl/grading_timeouts"
 ERRORS_METRIC = "fastrl/grading_errors"
+_TAG = re.compile(r"<\s*(?:/\s*)?think(?:ing)?\s*>", re.IGNORECASE)
 _OPEN, _CLOSE = "<thinking>", "</thinking>"
 
 
@@ -40,13 +42,15 @@ def has_format(completion: str) -> bool:
     r"""Whether it is exactly one <thinking> block with something in it, then text with one box.
 
     The box may follow </thinking> directly. Nothing but space may stand before the block, and no
-    other such tag anywhere; "something" has at least one letter or digit. Boxes inside the
-    thought do not count.
+    other such tag anywhere, however it is spelt (<think>, <Thinking >);
+    "something" has at least one letter or digit. Boxes inside the thought do not count.
 
     Args:
         completion: the policy's text.
     """
     if completion.count(_OPEN) != 1 or completion.count(_CLOSE) != 1:
+        return False
+    if len(_TAG.findall(completion)) != 2:
         return False
     before, _, rest = completion.partition(_OPEN)
     thought, closed, reply = rest.partition(_CLOSE)
@@ -104,7 +108,7 @@ class GeometryReward:
             try:
                 outcomes.append(self.grader.grade(completion_text(completion), gold))
             except GoldError as error:
-                raise GoldError(f"row {row}: {error}") from error
+                raise GoldError(f"row {row} of this batch: {error}") from error
         if log_metric := kwargs.get("log_metric"):
             log_metric(TIMEOUTS_METRIC, float(outcomes.count(Outcome.TIMEOUT)))
             log_metric(ERRORS_METRIC, float(outcomes.count(Outcome.ERROR)))
