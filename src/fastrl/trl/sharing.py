@@ -168,6 +168,9 @@ class SharedPrefixMixin(MeasuringMixin):
         if self.args.shared_prefix == "auto" and packing.ratio < LEAST_RATIO:
             self._tally.add_unpaid()
             return self._score_as_host(model, chunk, compute_entropy)
+        if not packing.saves:
+            # Asked for, and nothing to share: not counted among the chunks that could have been.
+            return self._score_as_host(model, chunk, compute_entropy)
         self._tally.add_shared(packing.host_tokens, len(packing.source_T))
         bare = bare_model(self.accelerator.unwrap_model(model))
         decoder = bare.get_decoder()

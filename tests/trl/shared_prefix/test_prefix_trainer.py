@@ -182,6 +182,24 @@ def test_auto_shares_what_pays(text_model: str, out: str) -> None:
     assert largest_difference(weights_of(unpaid), weights_of(theirs)) == 0.0
 
 
+def test_a_chunk_that_saves_nothing_goes_trls_way(
+    text_model: str, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row a micro-batch: packed, it would only take some bytes more."""
+    monkeypatch.setattr("fastrl.trl.sharing.score_packed", None)  # not to be called
+    given = {
+        "beta": 0.3,
+        "prune_rule": "none",
+        "weighting": "kept",
+        "per_device_train_batch_size": 1,
+        "steps_per_generation": 16,
+        "gradient_accumulation_steps": 16,
+    }
+    trainer = recorded(text_model, out, True, random_batch(seed=2), **given)
+    assert trainer.recorder.values("fastrl/shared_prefix") == [0.0]
+    assert trainer.recorder.values("fastrl/shared_prefix_fallback") == [0.0]
+
+
 def test_auto_leaves_rule_none_to_trl(text_model: str, out: str) -> None:
     batch = random_batch()
     mine = recorded(text_model, out + "/mine", "auto", batch, prune_rule="none", weighting="kept")

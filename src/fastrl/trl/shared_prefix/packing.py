@@ -44,6 +44,11 @@ class Packing:
         """r = K (P + L) / (P - 1 + K (L + 1)) for K rollouts; the host's padding counts above."""
         return self.host_tokens / (len(self.source_T) + self.scored_rows)
 
+    @property
+    def saves(self) -> bool:
+        """Whether the host would compute more: a prompt twice, or padding."""
+        return self.ratio > 1.0
+
 
 def group_rows(
     ids_BW: IntArray,
