@@ -23,7 +23,7 @@ TEMPLATE = (
 
 
 def make_model(folder: Path) -> None:
-    """A Qwen2 of 60,000 parameters that writes letters and digits at random."""
+    """A Qwen2 of 20,000 parameters that writes letters and digits at random."""
     vocabulary = {letter: number for number, letter in enumerate([*LETTERS, "Ċ"])}
     tokenizer = Qwen2Tokenizer(
         vocab=vocabulary,

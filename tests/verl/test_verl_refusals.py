@@ -1,4 +1,5 @@
 import copy
+import inspect
 import sys
 import warnings
 from typing import Any
@@ -7,11 +8,15 @@ import hydra
 import pytest
 import ray
 from omegaconf import DictConfig, OmegaConf
+from verl.trainer.ppo.v1 import PPOTrainerSync, get_trainer_cls
+from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from fastrl.verl.__main__ import main
+from fastrl.verl.batching import BatchShape
 from fastrl.verl.config import SETTINGS
 from fastrl.verl.launching import launch
 from fastrl.verl.refusals import check_run
+from fastrl.verl.trainer import batch_shape
 
 ORDINARY = [
     "algorithm.adv_estimator=grpo",
@@ -119,13 +124,97 @@ def test_exact_takes_the_norm_of_dr_grpo_when_it_is_constant(ordinary: DictConfi
     )
 
 
-def test_micro_batch_sizes_of_all_ranks_are_refused(ordinary: DictConfig) -> None:
+@pytest.mark.parametrize("rule", ["differential", "none"])
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("actor_rollout_ref.actor", "ppo_micro_batch_size"),
+        ("actor_rollout_ref.rollout", "log_prob_micro_batch_size"),
+    ],
+)
+def test_micro_batch_sizes_of_all_ranks_are_refused(
+    ordinary: DictConfig, rule: str, section: str, name: str
+) -> None:
     told = refused(
         ordinary,
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null",
-        "actor_rollout_ref.actor.ppo_micro_batch_size=8",
+        f"trainer.fastrl.prune_rule={rule}",
+        f"{section}.{name}_per_gpu=null",
+        f"{section}.{name}=8",
     )
-    assert "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu = None" in told
+    assert "1 problem(s)" in told
+    assert f"{section}.{name}_per_gpu = None" in told
+
+
+def test_actor_and_rollout_must_both_be_dynamic_or_neither(ordinary: DictConfig) -> None:
+    # verl asserts it in its workers, whether or not sizes are given.
+    worker = inspect.getsource(ActorRolloutRefWorker.init_model)
+    assert (
+        "assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dyn" in worker
+    )
+    told = refused(
+        ordinary,
+        "actor_rollout_ref.actor.use_dynamic_bsz=True",
+        "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False",
+    )
+    assert "1 problem(s)" in told
+    assert "rollout.log_prob_use_dynamic_bsz = False: verl's workers need" in told
+    without_size = refused(
+        ordinary,
+        "actor_rollout_ref.actor.use_dynamic_bsz=True",
+        "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=null",
+    )
+    assert "rollout.log_prob_micro_batch_size_per_gpu = None" in without_size
+    assert "log_prob_use_dynamic_bsz = True: verl's workers need" in refused(
+        ordinary, "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True"
+    )
+
+
+def test_the_reference_model_has_a_flag_of_its_own(ordinary: DictConfig) -> None:
+    kl = "actor_rollout_ref.actor.use_kl_loss=True"
+    sizeless = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=null"
+    dynamic = "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=True"
+    config = changed(ordinary, kl, sizeless, dynamic)
+    check_run(config)
+    assert batch_shape(config) == BatchShape(256, 4, (4,))
+    everything_but = changed(
+        ordinary,
+        kl,
+        sizeless,
+        "actor_rollout_ref.actor.use_dynamic_bsz=True",
+        "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True",
+        "actor_rollout_ref.ref.log_prob_use_dynamic_bsz=False",
+    )
+    with pytest.raises(ValueError, match=r"ref\.log_prob_micro_batch_size_per_gpu = None"):
+        check_run(everything_but)
+    # Without KL there is no reference model.
+    check_run(changed(ordinary, sizeless))
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True])
+def test_micro_batches_of_no_whole_number(ordinary: DictConfig, size: Any) -> None:
+    told = refused(ordinary, f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={size}")
+    assert f"ppo_micro_batch_size_per_gpu = {size}" in told
+
+
+@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_asynchronous_modes_are_refused_with_the_reason(ordinary: DictConfig, mode: str) -> None:
+    told = refused(ordinary, f"trainer.v1.trainer_mode={mode}")
+    assert "1 problem(s)" in told
+    assert f"trainer.v1.trainer_mode = '{mode}': prompts are submitted ahead of their step" in told
+    assert "set it to 'sync'" in told
+    # The reason: a batch of prompts goes out before the first step takes one.
+    trainer = get_trainer_cls(mode)
+    assert "self._add_async_warmup_batches(" in inspect.getsource(trainer.on_train_begin)
+    assert "_add_async_warmup_batches" not in inspect.getsource(PPOTrainerSync.on_train_begin)
+
+
+def test_adaptive_rollouts_without_pruning_are_warned_about(ordinary: DictConfig) -> None:
+    idle = changed(
+        ordinary, "trainer.fastrl.prune_rule=none", "trainer.fastrl.adaptive_rollouts=True"
+    )
+    with pytest.warns(UserWarning, match="adaptive_rollouts = True has no effect: prune_rule"):
+        check_run(idle)
 
 
 def test_fewer_rollouts_than_the_floor(ordinary: DictConfig) -> None:

@@ -50,7 +50,7 @@ def check_run(config: DictConfig) -> FastRLSettings:
     problems = [f"trainer.fastrl: {problem}" for problem in found]
     problems += run_problems(config, settings)
     raise_problems("FastRL cannot run this", problems)
-    for told in run_warnings(config):
+    for told in run_warnings(config, settings):
         warnings.warn(told, stacklevel=2)
     return settings
 
@@ -63,14 +63,21 @@ def settings_of(config: DictConfig) -> tuple[FastRLSettings, list[str]]:
     return read_settings(given)
 
 
-def run_warnings(config: DictConfig) -> list[str]:
+def run_warnings(config: DictConfig, settings: FastRLSettings) -> list[str]:
     """What is asked for and has no effect."""
+    told = []
+    if settings.adaptive_rollouts and not settings.prunes:
+        # No error: the baseline of a comparison is a recipe with another prune_rule.
+        told.append(
+            "trainer.fastrl.adaptive_rollouts = True has no effect: prune_rule = 'none' keeps "
+            "every rollout"
+        )
     if _get(config, "actor_rollout_ref.actor.use_prefix_grouper"):
-        return [
+        told.append(
             "actor_rollout_ref.actor.use_prefix_grouper = True has no effect: verl's v1 trainer "
             "ignores it"
-        ]
-    return []
+        )
+    return told
 
 
 def run_problems(config: DictConfig, settings: FastRLSettings) -> list[str]:
@@ -86,10 +93,9 @@ def run_problems(config: DictConfig, settings: FastRLSettings) -> list[str]:
             f"trainer.fastrl.min_generations = {settings.min_generations}: more than "
             f"actor_rollout_ref.rollout.n = {num_generations}"
         )
-    if settings.prunes:
-        problems += _micro_batch_problems(config)
-        if settings.weighting == "exact":
-            problems += _exact_problems(config)
+    problems += _micro_batch_problems(config)
+    if settings.prunes and settings.weighting == "exact":
+        problems += _exact_problems(config)
     return problems
 
 
@@ -104,8 +110,9 @@ def _trainer_problems(config: DictConfig) -> list[str]:
     mode = _get(config, "trainer.v1.trainer_mode")
     if mode not in SYNC_MODES:
         problems.append(
-            f"trainer.v1.trainer_mode = {mode!r}: only the synchronous trainer is supported; "
-            "leave it at 'sync'"
+            f"trainer.v1.trainer_mode = {mode!r}: prompts are submitted ahead of their step, so "
+            "after rollouts per prompt have shrunk a batch would hold groups of several sizes; "
+            "set it to 'sync'"
         )
     return problems
 
@@ -133,21 +140,32 @@ def _advantage_problems(config: DictConfig) -> list[str]:
 
 
 def _micro_batch_problems(config: DictConfig) -> list[str]:
-    """The old names of micro-batch sizes are totals of all ranks: their share is not known here."""
-    if _get(config, "actor_rollout_ref.actor.use_dynamic_bsz"):
-        return []
-    names = {
-        "actor_rollout_ref.actor": "ppo_micro_batch_size",
-        "actor_rollout_ref.rollout": "log_prob_micro_batch_size",
+    """Sizes that verl's workers need, each where its own section is not dynamic.
+
+    The old names are totals of all ranks, of which no worker takes a share.
+    """
+    actor, rollout, ref = (f"actor_rollout_ref.{name}" for name in ("actor", "rollout", "ref"))
+    dynamic_of = {
+        f"{actor}.ppo_micro_batch_size_per_gpu": f"{actor}.use_dynamic_bsz",
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": f"{rollout}.log_prob_use_dynamic_bsz",
     }
-    if _get(config, "actor_rollout_ref.actor.use_kl_loss"):
-        names["actor_rollout_ref.ref"] = "log_prob_micro_batch_size"
-    return [
-        f"{section}.{name}_per_gpu = {_get(config, f'{section}.{name}_per_gpu')!r}: set it, or "
-        "actor_rollout_ref.actor.use_dynamic_bsz=True"
-        for section, name in names.items()
-        if not is_int(_get(config, f"{section}.{name}_per_gpu"))
+    flags = {flag: bool(_get(config, flag)) for flag in dynamic_of.values()}
+    if _get(config, f"{actor}.use_kl_loss"):
+        size = f"{ref}.log_prob_micro_batch_size_per_gpu"
+        dynamic_of[size] = f"{ref}.log_prob_use_dynamic_bsz"
+    problems = [
+        f"{size} = {_get(config, size)!r}: set it to a whole number, or {flag}=True"
+        for size, flag in dynamic_of.items()
+        if not _get(config, flag) and not _is_count(_get(config, size))
     ]
+    if len(set(flags.values())) > 1:
+        told, wanted = (f"{flag} = {flags[flag]}" for flag in reversed(flags))
+        problems.append(f"{told}: verl's workers need the same as {wanted}; leave it out")
+    return problems
+
+
+def _is_count(value: Any) -> bool:
+    return is_int(value) and value >= 1
 
 
 def _exact_problems(config: DictConfig) -> list[str]:
