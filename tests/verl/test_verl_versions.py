@@ -1,8 +1,10 @@
 """The canary: every seam of verl that the host uses, with its parameters."""
 
+import ast
 import inspect
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from fastrl import doctor
 from fastrl.core.seams import HostVersionError
 from fastrl.verl import versions
 from fastrl.verl.trainer import FastRLTrainer
-from fastrl.verl.versions import SEAMS, check_seams, check_verl_version, missing_seams
+from fastrl.verl.versions import INNER_SEAMS, SEAMS, check_seams, check_verl_version, missing_seams
 
 NAMES = [(module, owner, name) for module, owner, seams in SEAMS for name in seams]
 
@@ -25,6 +27,38 @@ def test_seam(module: str, owner: str, name: str) -> None:
     seam = getattr(getattr(found, owner) if owner else found, name)
     if needed:
         assert set(needed) <= inspect.signature(seam).parameters.keys()
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "text"),
+    [(m, path, text) for m, path, texts in INNER_SEAMS for text in texts],
+)
+def test_inner_seam(module: str, path: str, text: str) -> None:
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert text in inspect.getsource(found)
+
+
+def test_everything_imported_of_verl_is_a_seam() -> None:
+    modules = {module for module, _, _ in SEAMS}
+    listed = {(m, owner) for m, owner, _ in SEAMS if owner} | {
+        (m, name) for m, owner, seams in SEAMS if not owner for name in seams
+    }
+    imported = {
+        (node.module, alias.name)
+        for path in Path(versions.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").split(".")[0] in ("verl", "transfer_queue")
+        for alias in node.names
+    }
+    assert len(imported) > 10
+    assert {
+        (module, name)
+        for module, name in imported
+        if (module, name) not in listed and f"{module}.{name}" not in modules
+    } == set()
 
 
 def test_every_override_is_a_seam() -> None:
@@ -68,6 +102,18 @@ def test_a_moved_seam_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) 
     finding = next(f for f in doctor.examine() if f.what == "verl host")
     assert "_compute_advantage does not exist" in finding.found
     assert 'pip install "verl>=0.9.1,<0.9.2"' in finding.remedy
+
+
+def test_a_name_that_moved_within_a_function_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(self: Any) -> None:
+        self.timings = {}
+
+    monkeypatch.setattr(PPOTrainer, "fit", fit)
+    with pytest.raises(HostVersionError, match=r"fit no longer has 'self\.timing_raw = \{\}'"):
+        check_seams()
+    monkeypatch.delattr(PPOTrainer, "fit")
+    with pytest.raises(HostVersionError, match=r"PPOTrainer\.fit does not exist"):
+        check_seams()
 
 
 @pytest.mark.parametrize("found", ["0.9.0", "0.9.2", "1.0"])

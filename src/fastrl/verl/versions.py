@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from types import FunctionType
+from typing import cast
 
 from packaging.version import Version
 
@@ -83,7 +86,26 @@ SEAMS: tuple[tuple[str, str, dict[str, tuple[str, ...]]], ...] = (
             "get_non_tensor_data": ("data", "key", "default"),
         },
     ),
-    ("verl.utils.config", "", {"omega_conf_to_dataclass": ("config",), "validate_config": ()}),
+    (
+        "verl.utils.config",
+        "",
+        {
+            "omega_conf_to_dataclass": ("config",),
+            "validate_config": ("config", "use_reference_policy", "use_critic"),
+        },
+    ),
+    (
+        "verl.trainer.ppo.utils",
+        "",
+        {"need_critic": ("config",), "need_reference_policy": ("config",)},
+    ),
+    ("verl.protocol", "", {"DataProto": ("batch", "non_tensor_batch")}),
+    ("verl.utils.debug", "", {"marked_timer": ("name", "timing_raw")}),
+    (
+        "verl.single_controller.base.worker",
+        "Worker",
+        {"_query_dispatch_info": ("mesh_name",)},
+    ),
     (
         "verl.trainer.main_ppo",
         "",
@@ -99,10 +121,52 @@ SEAMS: tuple[tuple[str, str, dict[str, tuple[str, ...]]], ...] = (
             "kv_clear": ("keys", "partition_id"),
         },
     ),
+    ("transfer_queue", "", {"KVBatchMeta": ("partition_id", "keys", "tags", "extra_info")}),
     (
         "transfer_queue",
         "KVBatchMeta",
         {"select_keys": ("keys_to_select",), "reorder": ("indexes",)},
+    ),
+)
+# Names inside verl's functions that the host reads or writes, and that no signature shows: module,
+# function (a class's as "Class.function") and the text that its source must have. The canary test
+# and `fastrl doctor` read the same table.
+INNER_SEAMS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    (
+        "verl.trainer.ppo.v1",
+        "PPOTrainer._balance_batch",
+        (
+            "self.actor_rollout_wg",
+            "worker_group._query_dispatch_info(role)",
+            "worker_group._dispatch_info[role]",
+            "max(dp_rank_mapping) + 1",
+            "self._get_required_batch_multiple(dp_size)",
+        ),
+    ),
+    ("verl.single_controller.base", "WorkerGroup.__init__", ("self._dispatch_info = {}",)),
+    ("verl.trainer.ppo.padding_utils", "construct_minimal_padding_template", ("is_padding=True",)),
+    (
+        "verl.trainer.ppo.v1",
+        "PPOTrainer.fit",
+        ("self.timing_raw = {}", "self.global_steps += 1", 'marked_timer("step", self.timing_raw)'),
+    ),
+    (
+        "verl.trainer.ppo.v1",
+        "PPOTrainer._update_actor",
+        (
+            "batch.extra_info.update(extra_info)",
+            "self.actor_rollout_wg.update_actor(batch)",
+        ),
+    ),
+    (
+        "verl.trainer.ppo.v1",
+        "PPOTrainer._init_dataloader",
+        ("self.steps_per_epoch = ", "self.total_training_steps = "),
+    ),
+    (
+        "verl.trainer.ppo.v1.agent_loop_tq",
+        "AgentLoopWorkerTQ.__ray_actor_class__._run_prompt",
+        ('"__rollout_n__"',),
     ),
 )
 
@@ -131,13 +195,14 @@ def missing_needs() -> list[str]:
 
 
 def missing_seams() -> list[str]:
-    """Every seam of the table above that is gone or has lost a parameter, in words.
+    """Every seam of the tables above that is gone or has lost a parameter or name, in words.
 
     Raises:
         ImportError: verl itself cannot be imported.
     """
     import_module("verl")  # first: verl loads its own parts in its own order
-    return [problem for owner, seams in _owners() for problem in moved_seams(owner, seams)]
+    moved = [problem for owner, seams in _owners() for problem in moved_seams(owner, seams)]
+    return moved + [problem for inner in INNER_SEAMS for problem in _lost_names(*inner)]
 
 
 def check_seams() -> None:
@@ -158,6 +223,17 @@ def _owners() -> Iterator[tuple[object, dict[str, tuple[str, ...]]]]:
             yield module, {attribute: ()}
         else:
             yield (getattr(module, attribute) if attribute else module), seams
+
+
+def _lost_names(module_name: str, path: str, texts: tuple[str, ...]) -> list[str]:
+    """What the source of a function no longer has of the texts, in words."""
+    found: object = import_module(module_name)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    if found is None:
+        return [f"{module_name}.{path} does not exist"]
+    source = inspect.getsource(cast("FunctionType", found))
+    return [f"{path} no longer has {text!r}" for text in texts if text not in source]
 
 
 def _is_installed(package: str) -> bool:
