@@ -119,9 +119,9 @@ SEAMS: tuple[tuple[str, str, dict[str, tuple[str, ...]]], ...] = (
             "kv_batch_get": ("keys", "partition_id", "select_fields"),
             "kv_batch_put": ("keys", "partition_id", "fields"),
             "kv_clear": ("keys", "partition_id"),
+            "KVBatchMeta": ("partition_id", "keys", "tags", "extra_info"),
         },
     ),
-    ("transfer_queue", "", {"KVBatchMeta": ("partition_id", "keys", "tags", "extra_info")}),
     (
         "transfer_queue",
         "KVBatchMeta",
