@@ -133,3 +133,17 @@ def test_a_kept_rows_gradient_is_weight_times_the_full_batchs(
     # The value told is that of the kept rows, unweighted.
     _, unweighted = batch.gradients(partial(weighted_ppo_loss, config), KEPT, told, [1.0] * 3)
     assert value == pytest.approx(unweighted, abs=1e-7)
+
+
+@pytest.mark.parametrize("loss_mode", ["vanilla", "gspo"])
+def test_without_weights_the_loss_is_verls(loss_mode: str) -> None:
+    batch, config = Batch(), actor_config(loss_mode, "token-mean")
+    # A step before `start_step`: the driver says nothing of weights or of the full batch.
+    told = {"global_batch_size": 5 / UPDATES, "batch_num_tokens": batch.tokens / UPDATES}
+    everything = list(range(5))
+    theirs, their_loss = batch.gradients(partial(ppo_loss, config), everything, told, None)
+    ours, our_loss = batch.gradients(partial(weighted_ppo_loss, config), everything, told, None)
+    assert our_loss == their_loss
+    for our_row, their_row in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our_row, their_row, rtol=0, atol=0)
+    assert any(float(gradient.abs().max()) > 1e-3 for gradient in ours)
