@@ -31,6 +31,8 @@ class RecordingEngine(FSDPEngineWithLMHead):
         if not forward_only:
             told["advantages"] = as_lists(data["advantages"])
             told["global_batch_size"] = data["global_batch_size"]
+            loss = getattr(loss_function, "func", loss_function)  # within a partial
+            told["loss"] = f"{loss.__module__}.{loss.__qualname__}"
             if data.get("fastrl_weights") is not None:
                 told["weights"] = [row[0] for row in as_lists(data["fastrl_weights"])]
                 told["full_tokens"] = data["fastrl_full_tokens"]

@@ -205,6 +205,8 @@ def run_command(command: list[str], folder: Path, modules: str = "cpu_verl") -> 
         # else a worker starts for every CPU that Ray is told of, on two real ones
         "RAY_prestart_worker_first_driver": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # else workers run at niceness 15: on a busy machine they wait for everything else
+        "RAY_worker_niceness": "0",
         "TORCHDYNAMO_DISABLE": "1",
     }
     log = folder / "log.txt"
