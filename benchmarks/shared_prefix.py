@@ -256,6 +256,7 @@ def table_row(point: Point, found: dict[str, Any]) -> list[str]:
         cells.append(f"{statistics.median(seconds['shared']):.3f}")
     held = found["step"]["bytes"]
     cells.append(f"{held['shared'] / held['trl']:.2f}" if held["trl"] else "")
+    cells.append(f"{found['largest_difference']:.0e}")
     return cells
 
 
@@ -269,6 +270,7 @@ HEADER = [
     "forward, TRL / shared",
     "shared, s",
     "peak memory, shared / TRL",
+    "log-probs differ by",
 ]
 
 

@@ -138,7 +138,7 @@ def _verl() -> list[Finding]:
         return [Finding("verl host", f"verl cannot be imported: {error}", remedy)]
     if moved:
         return [Finding("verl host", fault, versions.REMEDY) for fault in moved]
-    seams = sum(len(names) for _, _, names in versions.SEAMS)
+    seams = sum(len(names) for _, _, names in (*versions.SEAMS, *versions.INNER_SEAMS))
     trainer = importlib.import_module("fastrl.verl.trainer").FastRLTrainer
     loaded = importlib.import_module("verl.trainer.ppo.v1").get_trainer_cls("fastrl")
     if loaded is not trainer:

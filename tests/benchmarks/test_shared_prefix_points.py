@@ -14,7 +14,7 @@ from shared_prefix import Point, Setting, chosen_form, main, run_points, table_r
 
 SETTING = Setting("random", 64, 1, "cpu", "float32", "split", False)
 FOUND: dict[str, Any] = {
-    "largest_difference": 0.0,
+    "largest_difference": 0.00001,
     "step": {
         "seconds": {"trl": [3.0, 4.0, 9.0], "shared": [1.0, 2.0, 3.0]},
         "bytes": {"trl": 400, "shared": 100},
@@ -37,7 +37,7 @@ def test_a_point_as_a_row_of_the_table() -> None:
     assert point.token_ratio == pytest.approx(100 / 40)
     assert table_row(point, FOUND) == [
         *("0", "4", "4", "2.50"),
-        *("3.00 [2.00, 3.00]", "2.000", "2.00 [2.00, 2.00]", "0.500", "0.25"),
+        *("3.00 [2.00, 3.00]", "2.000", "2.00 [2.00, 2.00]", "0.500", "0.25", "1e-05"),
     ]
 
 
