@@ -75,6 +75,16 @@ def cases(vision_model: str) -> dict[str, dict[str, Any]]:
             "max_steps": 2,
             "loss_type": "grpo",
         },
+        # Gradients wait for the second batch of every update, which keeps no row.
+        "last_batch_empty": {
+            "gradient_accumulation_steps": 4,
+            "steps_per_generation": 2,
+            "recording": [
+                batch for full in completions(5, rows=12) for batch in (full, [ALIKE] * 12)
+            ],
+            "drop_uninformative": True,
+            "loss_type": "grpo",
+        },
         "adaptive": ADAPTIVE,
         "adapter": {
             "peft_config": LoraConfig(r=2, target_modules=["q_proj", "v_proj"]),
@@ -108,7 +118,7 @@ ADAPTIVE: dict[str, Any] = {
     "save_strategy": "steps",
     "save_steps": 4,
 }
-ON_THREE = ("grpo", "kept", "uneven", "few", "nothing_at_first", "refilled")
+ON_THREE = ("grpo", "kept", "uneven", "few", "nothing_at_first", "refilled", "last_batch_empty")
 
 
 def on(processes: int, run: dict[str, Any]) -> dict[str, Any]:

@@ -73,12 +73,20 @@ class DeferringMixin(SharedPrefixMixin):
         if corrects:
             self._log_gap(gap)
 
+    def _logps_of(self, model: Any, rows: dict[str, Any]) -> torch.Tensor:
+        """(R, T) log-probs of the completions of R rows, pictures and all."""
+        ids = torch.cat([rows["prompt_ids"], rows["completion_ids"]], dim=1)
+        mask = torch.cat([rows["prompt_mask"], rows["completion_mask"]], dim=1)
+        known = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
+        forward = {key: rows[key] for key in known if key in rows}
+        logps_RT: torch.Tensor
+        logps_RT, _, _ = self._get_per_token_logps_and_entropies(
+            model, ids, mask, rows["completion_ids"].size(1), **forward
+        )
+        return logps_RT
+
     @torch.no_grad()
     def _add_logps(self, micro: dict[str, Any], needs_old: bool) -> None:
-        ids = torch.cat([micro["prompt_ids"], micro["completion_ids"]], dim=1)
-        mask = torch.cat([micro["prompt_mask"], micro["completion_mask"]], dim=1)
-        known = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
-        forward = {key: micro[key] for key in known if key in micro}
         # TRL asks for the old log-probs first and for the reference's last, each only if needed;
         # those that only vLLM's ratio needs it was kept from asking for.
         models = self._deferred_models
@@ -91,9 +99,7 @@ class DeferringMixin(SharedPrefixMixin):
             context = self._reference_adapter() if is_reference else nullcontext()
             before = self.clock.total("old_logps")
             with context:
-                micro[name], _, _ = self._get_per_token_logps_and_entropies(
-                    model, ids, mask, micro["completion_ids"].size(1), **forward
-                )
+                micro[name] = self._logps_of(model, micro)
             if is_reference and model is not self.ref_model:
                 seconds = self.clock.total("old_logps") - before
                 self.clock.move("old_logps", "ref_logps", seconds)

@@ -186,5 +186,6 @@ class GeneratingMixin(ScoringMixin):
             ranks=self.accelerator.num_processes,
             rank=self.accelerator.process_index,
             fills_all=self.is_deepspeed_enabled,
+            spans_batches=args.gradient_accumulation_steps > args.steps_per_generation,
             keeps_groups=self._keeps_groups,
         )

@@ -29,6 +29,7 @@ class SplitPlan:
         ranks: processes.
         rank: this process.
         fills_all: no micro-batch may be without rows (an engine that counts backward passes).
+        spans_batches: an update goes on in the next generation batch.
         keeps_groups: "auto" | True | False: rows of one prompt stay together; "auto" where that
             pays.
     """
@@ -43,6 +44,7 @@ class SplitPlan:
     ranks: int = 1
     rank: int = 0
     fills_all: bool = False
+    spans_batches: bool = False
     keeps_groups: str | bool = False
 
 

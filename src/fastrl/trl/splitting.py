@@ -59,7 +59,8 @@ def split_kept_rows(
 
     Returns:
         One dict a micro-batch: TRL's inputs for its rows, `num_items_in_batch` as its loss needs
-        it, and under `SHARE_KEY` a `MicroBatchShare`. One without rows holds only its share.
+        it, and under `SHARE_KEY` a `MicroBatchShare`. One without rows holds only its share;
+        the last has a filler there where gradients of earlier batches may wait for it.
     """
     keep, device = selection.keep, output["completion_ids"].device
     tokens_K, home_K = rows.loss_tokens_N[keep], rows.places.home_N[keep]
@@ -98,6 +99,9 @@ def split_kept_rows(
                 ),
             )
             micro_batches.append(micro)
+    if plan.ranks > 1 and plan.spans_batches and not micro_batches[-1][SHARE_KEY].rows:
+        filler = trim_padding(blank_row(output), plan.pad_to_multiple_of)
+        micro_batches[-1] = {SHARE_KEY: MicroBatchShare(rows=0, filler=filler)}
     return micro_batches
 
 

@@ -60,6 +60,10 @@ class UpdatingMixin(DynamicSamplingMixin):
             self._rows_in_update += num_rows(inputs)
             whole: torch.Tensor = super()._compute_loss(model, inputs)
             return whole
+        if share.filler is not None and self._rows_in_update and self.accelerator.sync_gradients:
+            # Earlier batches of this update left gradients on each process: without a pass through
+            # the model they would stay there. It is so on every process, or on none.
+            return self._nothing_through_the_model(model, share.filler)
         self._rows_in_update += share.rows
         if not share.rows:
             # No graph reaches a parameter: gradients stay None, and optimisers skip those. It is
@@ -71,6 +75,11 @@ class UpdatingMixin(DynamicSamplingMixin):
         finally:
             self._row_weights = None
         return loss
+
+    def _nothing_through_the_model(self, model: Any, filler: dict[str, Any]) -> torch.Tensor:
+        """A loss of zero whose graph reaches the parameters, so that gradients are synchronised."""
+        nothing: torch.Tensor = (self._logps_of(model, filler) * 0.0).sum()
+        return nothing
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """TRL's, timed; generation and scoring inside it keep their own clocks."""

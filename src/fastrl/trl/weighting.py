@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -34,12 +35,15 @@ class MicroBatchShare:
         blanks: rows at its end that only fill up.
         loss_factor: multiplies the host's loss.
         weights_R: (R,) factor of each row's gradient, or None where all are 1.
+        filler: a blank row for a micro-batch without rows that may have to synchronise gradients
+            of earlier generation batches, or None.
     """
 
     rows: int
     blanks: int = 0
     loss_factor: float = 1.0
     weights_R: torch.Tensor | None = None
+    filler: dict[str, Any] | None = None
 
 
 def loss_factor(
