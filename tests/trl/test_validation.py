@@ -37,6 +37,8 @@ def test_an_ordinary_run_has_no_problems(out: str) -> None:
         ({"weighting": "exact", "top_entropy_quantile": 0.5}, "top_entropy_quantile = 0.5"),
         ({"fp16": True, "drop_uninformative": True}, "fp16 = True"),
         ({"fp16": True, "weighting": "exact"}, "fp16 = True"),
+        ({"fp16": True, "dynamic_sampling": True}, "fp16 = True"),
+        ({"use_liger_kernel": True}, "use_liger_kernel"),
         (
             {"gradient_accumulation_steps": 3, "steps_per_generation": 4},
             "steps_per_generation = 4 and gradient_accumulation_steps = 3",
@@ -56,11 +58,13 @@ def test_each_problem_is_told_with_a_remedy(out: str, overrides: dict[str, Any],
 
 def launched(out: str, processes: int = 2, **given: Any) -> Any:
     """What the checks look at of a trainer that has been launched some way."""
-    overrides = {name: given.pop(name) for name in ("drop_uninformative",) if name in given}
+    settable = ("drop_uninformative", "dynamic_sampling")
+    overrides = {name: given.pop(name) for name in settable if name in given}
     return SimpleNamespace(
         args=config(out, **overrides),
         aux_loss_enabled=False,
         _is_vlm=False,
+        reward_func_names=["token_reward"],
         is_deepspeed_enabled=given.pop("deepspeed", False),
         accelerator=SimpleNamespace(
             num_processes=processes,
@@ -92,6 +96,9 @@ def test_processes_that_share_rows_are_refused(out: str) -> None:
 def test_deepspeed_cannot_skip_an_update(out: str) -> None:
     (problem,) = model_problems(launched(out, deepspeed=True, drop_uninformative=True))
     assert "deepspeed with drop_uninformative = True" in problem
+    (problem,) = model_problems(launched(out, deepspeed=True, dynamic_sampling=True))
+    assert "deepspeed with dynamic_sampling: a batch may be left without rows" in problem
+    assert model_problems(launched(out, dynamic_sampling=True)) == []
     few = launched(out, deepspeed=True)
     few.args.num_generations = 16  # one prompt for two updates
     (problem,) = model_problems(few)
@@ -113,6 +120,16 @@ def test_a_stream_needs_its_epoch_for_adaptive_rollouts(out: str) -> None:
     assert "give steps_per_epoch" in problem
     assert run_problems(config(out, steps_per_epoch=3), stream()) == []
     assert run_problems(config(out, adaptive_rollouts=False), stream()) == []
+
+
+def test_adaptive_rollouts_need_whole_groups_on_a_process(out: str) -> None:
+    args = config(out)
+    args.num_generations = 32  # TRL allows it on two processes: each holds half a group
+    (problem,) = run_problems(args, text_rows())
+    assert "per_device_train_batch_size x steps_per_generation = 16 must hold whole" in problem
+    assert "num_generations = 32" in problem
+    args.adaptive_rollouts = False
+    assert run_problems(args, text_rows()) == []
 
 
 def test_everything_is_listed_at_once(text_model: str, out: str) -> None:

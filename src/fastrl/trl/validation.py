@@ -140,10 +140,16 @@ def run_problems(args: Any, train_dataset: Any) -> list[str]:
             f"top_entropy_quantile = {args.top_entropy_quantile} with weighting = 'exact': the "
             "quantile would be that of the kept tokens; set it to 1.0, or weighting='kept'"
         )
-    if args.fp16 and (args.weighting == "exact" or args.drop_uninformative):
+    may_be_empty = args.weighting == "exact" or args.drop_uninformative or args.dynamic_sampling
+    if args.fp16 and may_be_empty:
         problems.append(
-            "fp16 = True with weighting = 'exact' or drop_uninformative: an update may have no "
-            "rows, and its gradient scaler cannot skip a step; set bf16=True"
+            "fp16 = True with weighting = 'exact', drop_uninformative or dynamic_sampling: an "
+            "update may have no rows, and its gradient scaler cannot skip a step; set bf16=True"
+        )
+    if args.use_liger_kernel:
+        problems.append(
+            "use_liger_kernel: Liger's kernels in the model's layers were not tested with pruned "
+            "batches; set use_liger_kernel=False, or prune_rule='none'"
         )
     problems += _checkpoint_problems(args)
     if args.dynamic_sampling:
