@@ -73,8 +73,7 @@ def run(
         out,
         trainer_class=with_fixed_texts(host),
         config_class=FastGRPOConfig if fast else GRPOConfig,
-        **(SAMPLED if fast else {}),
-        **given,
+        **{**(SAMPLED if fast else {}), **given},
     )
     records: list[GenerationRecord] = []
     if fast:
@@ -224,7 +223,49 @@ def test_contrast_is_decided_on_the_reward_that_is_named(text_model: str, out: s
     assert (by_accuracy.rewards["style"][:16] == 0).all()
 
 
-def test_adaptive_rollouts_and_start_step(text_model: str, out: str) -> None:
+def fewer_levels_later(
+    completions: Any, kind: list[str], trainer_state: Any, **kwargs: Any
+) -> list[float]:
+    """Contrast in mixed groups: four levels in the first two batches, then two."""
+    levels = 4 if trainer_state.global_step < 2 else 2
+    return [float(k == "m") * (index % levels) for index, k in enumerate(kind)]
+
+
+def test_rollouts_per_prompt_fall_and_batches_stay_full(text_model: str, out: str) -> None:
+    """Further prompts get as few rollouts as those of the batch they complete."""
+    trainer, records = run(
+        text_model,
+        out,
+        rows("fmfmmfmmfmmmfmfm"),
+        reward=fewer_levels_later,
+        adaptive_rollouts=True,
+        weighting="kept",
+        steps_per_epoch=1,
+        max_steps=6,
+        learning_rate=1e-3,
+        max_resamples=16,
+    )
+    used = [record.num_generations for record in records]
+    assert used[:3] == [4, 4, 4]
+    assert used[-1] == 2
+    assert trainer.recorder.values("fastrl/num_generations") == used
+    assert trainer.recorder.values("fastrl/batch_filled") == [1.0] * 6
+    assert max(trainer.recorder.values("fastrl/resample_rounds")[3:]) >= 1
+    for record, count in zip(records, used, strict=True):
+        batch = slice(0, 4 * count)  # 4 groups were wanted, now of fewer rows
+        rewards = record.reward_N[batch].reshape(4, count)
+        assert (rewards.max(axis=1) > rewards.min(axis=1)).all()
+        prompts = np.array(record.prompts).reshape(-1, count)  # discarded groups too
+        assert (prompts == prompts[:, :1]).all()
+        assert (record.selection.reason[batch] != "resampled").all()
+        assert (record.selection.reason[4 * count :] == "resampled").all()
+        assert 0 < record.kept_N[batch].sum() <= 4 * count
+    lengths = trainer.recorder.values("fastrl/kept")
+    assert lengths[0] == 16
+    assert lengths[-1] == 8
+
+
+def test_start_step(text_model: str, out: str) -> None:
     trainer, records = run(
         text_model,
         out,
