@@ -15,7 +15,12 @@ from typing import Any
 import pytest
 import torch
 import trl.generation.vllm_generation
-from transformers import AutoModelForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+)
 
 
 class Engine:
@@ -30,7 +35,11 @@ class Engine:
     unscored_every = 0  # every so many tokens the engine has no log-prob: NaN
 
     def __init__(self, model: str, seed: int = 0, **others: Any) -> None:
-        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+        self.sees = hasattr(AutoConfig.from_pretrained(model), "vision_config")
+        kind = AutoModelForImageTextToText if self.sees else AutoModelForCausalLM
+        self.model = kind.from_pretrained(model, dtype=torch.bfloat16)
+        self.processor = AutoProcessor.from_pretrained(model) if self.sees else None
+        self.pictures: list[list[Any]] = []  # those of each prompt, in the order of the prompts
         self.generator = torch.Generator().manual_seed(seed)
         self.calls: list[tuple[int, int]] = []  # prompts, samples of each
         self.loads = 0
@@ -51,18 +60,29 @@ class Engine:
     def reset_prefix_cache(self) -> None:
         """Nothing is cached."""
 
+    def look_at(self, pictures: list[Any]) -> dict[str, torch.Tensor]:
+        """What the model takes of pictures (of the Qwen-VL kind)."""
+        if not pictures:
+            return {}
+        seen = self.processor.image_processor(images=pictures, return_tensors="pt")
+        return {name: seen[name] for name in ("pixel_values", "image_grid_thw")}
+
     @torch.no_grad()
-    def sample(self, prompt: list[int], settings: Any) -> tuple[list[int], list[float]]:
+    def sample(
+        self, prompt: list[int], settings: Any, seen: dict[str, torch.Tensor]
+    ) -> tuple[list[int], list[float]]:
         ids, tokens, logps = torch.tensor([prompt]), [], []
         for _ in range(settings.max_tokens):
-            logits = self.model(input_ids=ids).logits[0, -1].float() / settings.temperature
+            if seen:
+                seen["mm_token_type_ids"] = (ids == self.processor.image_token_id).int()
+            logits = self.model(input_ids=ids, **seen).logits[0, -1].float() / settings.temperature
             scores = logits.log_softmax(dim=0)
             token = int(torch.multinomial(scores.exp(), 1, generator=self.generator))
             self._sampled += 1
             is_scored = not self.unscored_every or self._sampled % self.unscored_every
             tokens.append(token)
             logps.append(float(scores[token]) if is_scored else float("nan"))
-            if token == self.model.config.eos_token_id:
+            if token == self.model.config.get_text_config().eos_token_id:
                 break
             ids = torch.cat([ids, torch.tensor([[token]])], dim=1)
         return tokens, logps
@@ -74,8 +94,11 @@ class Engine:
         requests = []
         for prompt in prompts:
             outputs = []
+            given = prompt.get("multi_modal_data", {}).get("image", [])
+            self.pictures.append(given if isinstance(given, list) else [given])
+            seen = self.look_at(self.pictures[-1])
             for _ in range(sampling_params.n):
-                tokens, logps = self.sample(prompt["prompt_token_ids"], sampling_params)
+                tokens, logps = self.sample(prompt["prompt_token_ids"], sampling_params, seen)
                 scored = [
                     {token: SimpleNamespace(logprob=logp, rank=1)}
                     for token, logp in zip(tokens, logps, strict=True)
@@ -109,13 +132,22 @@ class Client:
     def reset_prefix_cache(self) -> None:
         """Nothing is cached."""
 
+    def image_features(self, images: list[list[Any] | None]) -> list[dict[str, Any] | None]:
+        """The pictures themselves in the place of processed ones."""
+        return [
+            {"pictures": row, "mm_placeholders": {"image": [None] * len(row)}} if row else None
+            for row in images
+        ]
+
     def generate(
         self, prompts: list[list[int]], features: Any, n: int, **settings: Any
     ) -> dict[str, Any]:
         parameters = SimpleNamespace(n=n, **settings)
-        requests = self.engine.generate(
-            [{"prompt_token_ids": ids} for ids in prompts], parameters, use_tqdm=False
-        )
+        rows: list[dict[str, Any]] = [{"prompt_token_ids": ids} for ids in prompts]
+        for row, seen in zip(rows, features or [None] * len(rows), strict=True):
+            if seen is not None:
+                row["multi_modal_data"] = {"image": seen["pictures"]}
+        requests = self.engine.generate(rows, parameters, use_tqdm=False)
         outputs = [output for request in requests for output in request.outputs]
         return {
             "prompt_ids": prompts,

@@ -9,7 +9,7 @@ import pytest
 import stand_in_engine
 import torch
 from rank_runs import with_engine
-from tiny_runs import largest_difference, make_trainer, weights_of
+from tiny_runs import largest_difference, make_trainer, vision_rows, weights_of
 from trl import GRPOTrainer
 
 from fastrl.trl.weighting import SHARE_KEY
@@ -266,6 +266,42 @@ def test_losses_take_the_ratio_their_own_way(
     kept = {**given, "prune_rule": "random", "keep_fraction": 1.0, "weighting": "kept"}
     trainer, _ = fast(text_model, out + "/fast", **kept)
     assert largest_difference(weights_of(trainer), weights_of(plain)) < TOLERANCE
+
+
+@pytest.mark.parametrize("mode", ["colocate", "server"])
+def test_pictures_reach_the_engine(
+    monkeypatch: pytest.MonkeyPatch, vision_model: str, out: str, mode: str
+) -> None:
+    """One, none, two, one: each prompt's own, and the ratio of kept rows is formed with them."""
+    stand_in_engine.install(monkeypatch, vision_model)
+    dataset = vision_rows(4, (1, 0, 2, 1))
+    trainer, micro_batches = fast(
+        vision_model,
+        out,
+        **COMMON | {"vllm_mode": mode, "vllm_importance_sampling_mode": "token_truncate"},
+        dataset=dataset,
+        shuffle_dataset=False,
+        max_steps=2,
+    )
+    generation = trainer.vllm_generation
+    used = generation.llm if mode == "colocate" else generation.vllm_client.engine
+    each = 4 if mode == "colocate" else 1  # a server gets each prompt once
+    wanted = [[one.tobytes() for one in row["images"]] for row in dataset for _ in range(each)]
+    assert [[one.tobytes() for one in row] for row in used.pictures] == wanted
+    gaps, alone = [], 0
+    for micro in micro_batches:
+        if not micro[SHARE_KEY].rows:
+            continue
+        mask = micro["completion_mask"].bool()
+        gap = micro["old_per_token_logps"] - micro["sampling_per_token_logps"]
+        gaps += gap[mask].abs().tolist()
+        ratio = gap.exp().clamp(0.97, 1.03)
+        torch.testing.assert_close(micro["importance_sampling_ratio"][mask], ratio[mask])
+        # Among rows without a picture nothing is said of pictures.
+        alone += list(micro.get("num_images", [0] * len(mask))).count(0)
+    assert alone >= 1  # a kept row without a picture
+    assert 0 < max(gaps) < 0.1  # bfloat16's, 0.02; of inverted pictures it is 1.9
+    assert trainer.recorder.values(SAMPLING[1]) == [pytest.approx(max(gaps), rel=1e-5)]
 
 
 @pytest.mark.slow
