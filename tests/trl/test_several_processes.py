@@ -15,8 +15,8 @@ from process_runs import run_ranks
 
 # Largest difference of any weight after any of 5 AdamW updates, relative to the largest weight.
 # Sums are taken in another order; AdamW's division magnifies that where a gradient is near zero
-# (8e-5 was seen). Two more rows in an update make 2e-2.
-TOLERANCE = 1e-3
+# (9e-5 was seen). Two more rows in an update make 2e-2.
+TOLERANCE = 2e-4
 # Of the gradient's norm: AdamW and clipping hide a gradient of the wrong size.
 NORM_TOLERANCE = 1e-3
 
@@ -48,6 +48,10 @@ def all_but_one_alike(batches: int) -> list[list[list[int]]]:
     return [[ALIKE] * 20 + [[71]] + [ALIKE] * 3 for _ in range(batches)]
 
 
+# By default a gradient that is mere rounding moves a weight as far as any other.
+STEADY = {"adam_epsilon": 1e-6}
+
+
 def cases(vision_model: str) -> dict[str, dict[str, Any]]:
     """Settings of the runs, but for the rows of a micro-batch, which hang on the processes."""
     return {
@@ -71,8 +75,7 @@ def cases(vision_model: str) -> dict[str, dict[str, Any]]:
         "small_generations": {
             "gradient_accumulation_steps": 4,
             "steps_per_generation": 2,
-            "recording": completions(4, rows=12),
-            "max_steps": 2,
+            "recording": completions(10, rows=12),
             "loss_type": "grpo",
         },
         # Gradients wait for the second batch of every update, which keeps no row.
@@ -93,14 +96,14 @@ def cases(vision_model: str) -> dict[str, dict[str, Any]]:
         "pictures": {
             "model": vision_model,
             "dataset": vision_rows(6, pictures=(1, 2)),
-            "recording": completions(1),
-            "max_steps": 2,
+            "recording": completions(3),
+            **STEADY,
         },
         "some_without_pictures": {
             "model": vision_model,
             "dataset": vision_rows(6, pictures=(0, 0, 1)),
-            "recording": completions(1, seed=2),
-            "max_steps": 2,
+            "recording": completions(3, seed=2),
+            **STEADY,
             "log_multimodal": False,  # TRL gathers pictures only where a process has some
         },
     }
@@ -118,7 +121,16 @@ ADAPTIVE: dict[str, Any] = {
     "save_strategy": "steps",
     "save_steps": 4,
 }
-ON_THREE = ("grpo", "kept", "uneven", "few", "nothing_at_first", "refilled", "last_batch_empty")
+ON_THREE = (
+    "grpo",
+    "kept",
+    "uneven",
+    "few",
+    "nothing_at_first",
+    "refilled",
+    "last_batch_empty",
+    "pictures",
+)
 
 
 def on(processes: int, run: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +183,7 @@ def test_the_same_as_on_one_process(all_runs: Any, world: int, name: str) -> Non
                 assert largest_difference(left, right) < TOLERANCE
             assert norms(mine) == pytest.approx(norms(one), rel=NORM_TOLERANCE)
     moved = largest_difference(one["weights"][-1], one["weights"][0])
-    assert moved > 1e-3  # there was something to compare
+    assert moved > 20 * TOLERANCE  # there was something to compare
 
 
 @pytest.mark.slow
@@ -206,12 +218,13 @@ def test_the_main_process_tells_observers_of_all_rows(all_runs: Any, world: int)
 @pytest.mark.slow
 def test_records_have_the_pictures_of_all_prompts(all_runs: Any) -> None:
     def sizes(told: dict[str, Any]) -> list[list[Any]]:
-        (record,) = told["pictures"]["records"]
-        return [[picture.size for picture in pictures] for pictures in record.pictures_G]
+        records = told["pictures"]["records"]
+        return [[p.size for p in pictures] for record in records for pictures in record.pictures_G]
 
     wanted = sizes(all_runs[1][0])
-    assert len(wanted) == 6
-    assert sizes(all_runs[2][0]) == wanted
+    assert len(wanted) == 3 * 6
+    for world in (2, 3):
+        assert sizes(all_runs[world][0]) == wanted
 
 
 @pytest.mark.slow
