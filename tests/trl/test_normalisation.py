@@ -161,13 +161,42 @@ def test_kept_is_the_mean_over_kept_rows(
     OnlyKept.rows = kept_rows(batch)
     wanted = two_updates(text_model, out, batch, OnlyKept, **given)
     assert len(OnlyKept.rows) == 9
-    for accumulation, size in ((1, 16), (2, 8), (4, 4)):
+    for accumulation, size in ((1, 16), (2, 8), (4, 4), (8, 2)):
         found = two_updates(
             text_model,
             out,
             batch,
             FastGRPOTrainer,
             similarity_threshold=0.0,
+            gradient_accumulation_steps=accumulation,
+            steps_per_generation=accumulation,
+            per_device_train_batch_size=size,
+            **given,
+        )
+        assert_same(found, wanted)
+
+
+@pytest.mark.parametrize(("loss_type", "level"), LOSSES)
+def test_dropped_flat_groups_leave_the_mean_over_what_is_kept(
+    text_model: str, out: str, loss_type: str, level: str
+) -> None:
+    """Two of four groups are flat: dropped whole, they are in no denominator (TRL #6365)."""
+    batch = random_batch()
+    batch.rewards[1] = [1.0] * 4
+    batch.rewards[2] = [0.0] * 4
+    given = loss_settings(loss_type, level, 0.0)
+    rows = kept_rows(batch)
+    OnlyKept.rows = rows[(rows < 4) | (rows >= 12)]
+    assert len(OnlyKept.rows) == 5
+    wanted = two_updates(text_model, out, batch, OnlyKept, **given)
+    for accumulation, size in ((1, 16), (4, 4)):
+        found = two_updates(
+            text_model,
+            out,
+            batch,
+            FastGRPOTrainer,
+            similarity_threshold=0.0,
+            drop_uninformative=True,
             gradient_accumulation_steps=accumulation,
             steps_per_generation=accumulation,
             per_device_train_batch_size=size,
@@ -191,7 +220,7 @@ def test_exact_is_the_full_batch_where_texts_repeat(
     batch = random_batch(same_texts=True)
     given = loss_settings(loss_type, level, beta)
     wanted = two_updates(text_model, out, batch, GRPOTrainer, **given)
-    for accumulation, size in ((1, 16), (4, 4)):
+    for accumulation, size in ((1, 16), (2, 8), (4, 4), (8, 2)):
         found = two_updates(
             text_model,
             out,
@@ -206,14 +235,17 @@ def test_exact_is_the_full_batch_where_texts_repeat(
         assert_same(found, wanted)
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "bnpo", "dapo"])
+AVERAGED = [(name, "token") for name in ("grpo", "dr_grpo", "bnpo", "dapo", "cispo", "sapo")]
+
+
+@pytest.mark.parametrize(("loss_type", "level"), [*AVERAGED, ("grpo", "sequence")])
 @pytest.mark.parametrize("windows", [2, 4])
 def test_exact_updates_average_to_the_full_batch(
-    text_model: str, out: str, loss_type: str, windows: int
+    text_model: str, out: str, loss_type: str, level: str, windows: int
 ) -> None:
     """With a frozen policy: the mean over the updates of a generation batch."""
     batch = random_batch(same_texts=True)
-    given = {"loss_type": loss_type, "beta": 0.3, "num_iterations": 1, "learning_rate": 0.0}
+    given = loss_settings(loss_type, level, 0.3) | {"num_iterations": 1, "learning_rate": 0.0}
     (wanted,) = two_updates(text_model, out, batch, GRPOTrainer, max_steps=1, **given)
     found = two_updates(
         text_model,
