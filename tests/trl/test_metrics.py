@@ -145,3 +145,25 @@ def test_rewards_alone_need_no_forward_pass(text_model: str, out: str) -> None:
     assert scored[True]["eval_reward"] == scored[False]["eval_reward"]
     assert "eval_loss" in scored[False]
     assert "eval_loss" not in scored[True]
+
+
+def test_rewards_that_cancel_are_no_contrast(text_model: str, out: str) -> None:
+    """Each varies, their sum does not (TRL #3857): one row a group is kept, and the logs say so."""
+
+    def one(completions: Any, **kwargs: Any) -> list[float]:
+        return [float(index % 2) for index in range(len(completions))]
+
+    def other(completions: Any, **kwargs: Any) -> list[float]:
+        return [1.0 - float(index % 2) for index in range(len(completions))]
+
+    given = {"reward": [one, other], "similarity_threshold": 0.0, "max_steps": 2}
+    for drops, kept in ((False, 4.0), (True, 0.0)):
+        trainer = make_trainer(
+            text_model, out, weighting="exact", drop_uninformative=drops, **given
+        )
+        trainer.train()
+        assert trainer.recorder.values("fastrl/kept") == [kept]
+        assert trainer.recorder.values("fastrl/groups_without_contrast") == [1.0]
+        assert trainer.recorder.values("frac_reward_zero_std") == [1.0]  # TRL's
+        assert trainer.recorder.values("rewards/one/std")[0] > 0.4
+        assert trainer.recorder.values("reward") == [1.0]

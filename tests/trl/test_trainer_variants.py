@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from test_normalisation import assert_same, random_batch, two_updates
+from test_normalisation import OnlyKept, assert_same, kept_rows, random_batch, two_updates
 from tiny_runs import (
     PUBLISHED,
     largest_difference,
@@ -19,7 +19,7 @@ from tiny_runs import (
     weights_of,
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
 from fastrl.trl import FastGRPOConfig, FastGRPOTrainer, GenerationRecord
 from fastrl.trl.weighting import SHARE_KEY
@@ -196,3 +196,83 @@ def test_a_rollout_function_of_the_users_own(text_model: str, out: str) -> None:
     trainer.train()
     assert records[0].reward_N.tolist() == [float(index % 3) for index in range(16)]
     assert 8 <= len(records[0].selection.keep) < 16
+
+
+def test_a_rollout_functions_mask_is_plain_trls(text_model: str, out: str) -> None:
+    """Under rule "none", and with everything kept; tokens of `env_mask` 0 do not count."""
+
+    def rollout(prompts: list[str], trainer: Any, masks: bool = True) -> dict[str, Any]:
+        told = {
+            "prompt_ids": [[40, 41]] * len(prompts),
+            "completion_ids": [[20 + index % 5, 30 + index, 31] for index in range(len(prompts))],
+            "logprobs": [[-1.0, -1.0, -1.0]] * len(prompts),
+        }
+        return told | ({"env_mask": [[1, 0, 1]] * len(prompts)} if masks else {})
+
+    def unmasked(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        return rollout(prompts, trainer, masks=False)
+
+    def trained(host: type, function: Any, **fields: Any) -> dict[str, torch.Tensor]:
+        config = GRPOConfig if host is GRPOTrainer else FastGRPOConfig
+        trainer = host(
+            model=text_model,
+            reward_funcs=token_reward,
+            args=config(**settings(out, max_steps=1, gradient_accumulation_steps=4, **fields)),
+            train_dataset=text_rows(),
+            processing_class=AutoTokenizer.from_pretrained(text_model),
+            rollout_func=function,
+        )
+        trainer.train()
+        return weights_of(trainer)
+
+    plain = trained(GRPOTrainer, rollout)
+    assert largest_difference(trained(FastGRPOTrainer, rollout, prune_rule="none"), plain) == 0.0
+    everything = {"prune_rule": "random", "keep_fraction": 1.0, "weighting": "kept"}
+    found = trained(FastGRPOTrainer, rollout, **everything)
+    assert largest_difference(found, plain) < 1e-3  # AdamW magnifies rounding
+    assert largest_difference(trained(GRPOTrainer, unmasked), plain) > 1e-2
+
+
+def test_the_quantile_of_entropy_is_that_of_the_kept_tokens(text_model: str, out: str) -> None:
+    batch = random_batch(seed=5)
+    OnlyKept.rows = kept_rows(batch)
+    given = {"beta": 0.3, "top_entropy_quantile": 0.46}
+    wanted = two_updates(text_model, out, batch, OnlyKept, **given)
+    found = two_updates(text_model, out, batch, FastGRPOTrainer, similarity_threshold=0.0, **given)
+    assert_same(found, wanted)
+
+
+def test_tokens_chosen_by_entropy_count_alike_in_several_micro_batches(
+    text_model: str, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRL takes the quantile of each micro-batch; with one threshold for all, so is the gradient.
+
+    One micro-batch of the kept rows in plain TRL against 2 and 4 pruned ones.
+    """
+    chosen: list[float] = []
+
+    def above(self: Any, entropies: torch.Tensor, mask: torch.Tensor, quantile: float) -> Any:
+        assert quantile == pytest.approx(0.54)
+        picked = (entropies > 5.25) & mask.bool()
+        chosen.append(float(picked.sum() / mask.sum()))
+        return picked
+
+    monkeypatch.setattr(GRPOTrainer, "get_high_entropy_mask", above)
+    batch = random_batch(seed=5)
+    OnlyKept.rows = kept_rows(batch)
+    given = {"beta": 0.3, "top_entropy_quantile": 0.46}
+    wanted = two_updates(text_model, out, batch, OnlyKept, **given)
+    assert 0.05 < chosen[0] < 0.95
+    for accumulation in (2, 4):
+        found = two_updates(
+            text_model,
+            out,
+            batch,
+            FastGRPOTrainer,
+            similarity_threshold=0.0,
+            gradient_accumulation_steps=accumulation,
+            steps_per_generation=accumulation,
+            per_device_train_batch_size=16 // accumulation,
+            **given,
+        )
+        assert_same(found, wanted)

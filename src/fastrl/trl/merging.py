@@ -54,8 +54,9 @@ def blank_row(batch: dict[str, Any]) -> dict[str, Any]:
 
     Its loss, its gradient and its part in TRL's means over tokens are zero, for none of its
     completion's tokens is in the mask; only means of one value a row (clip ratios per sequence,
-    VESPO's phi) count it, as a row whose ratio is 1. Yet it passes through the whole model, the part for pictures included
-    where the batch has pictures, so that every process takes part in what they do together.
+    VESPO's phi) count it, as a row whose ratio is 1. Yet it passes through the whole model, the
+    part for pictures included where the batch has pictures, so that every process takes part in
+    what they do together.
     """
     lengths = batch["prompt_mask"].sum(dim=1).cpu().numpy()
     num_images = batch.get("num_images")
