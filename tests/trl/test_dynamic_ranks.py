@@ -13,7 +13,7 @@ from tiny_runs import largest_difference, make_trainer
 from fastrl.trl import FastGRPOTrainer
 from process_runs import run_ranks
 
-TOLERANCE = 1e-3  # as in test_several_processes.py
+TOLERANCE = 1e-3  # of weights; see test_several_processes.py
 
 # 4 groups of 6 a generation batch: a group can begin on one process and end on the next.
 RUNS: dict[str, dict[str, Any]] = {

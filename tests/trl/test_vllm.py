@@ -18,7 +18,7 @@ from process_runs import run_ranks
 MODES = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
 # Narrow bounds, so that some ratios of a bfloat16 engine lie outside them.
 BOUNDS = {"vllm_importance_sampling_clip_min": 0.97, "vllm_importance_sampling_clip_max": 1.03}
-TOLERANCE = 1e-3  # of weights after one update, as in test_several_processes.py
+TOLERANCE = 1e-3  # of weights after one update; see test_several_processes.py
 COMMON: dict[str, Any] = {
     "use_vllm": True,
     "vllm_mode": "colocate",
