@@ -12,6 +12,8 @@ from fastrl.geometry.toy.figures import figures
 
 # The recipes that are no published run.
 OWN_RECIPES = ("toy_geometry", "formalgeo_smollm2")
+# Second names of published runs: tests of values compare them, nothing runs them twice.
+SHORT_NAMES = {"geometry3k": "geometry3k_grpo", "geoqa8k": "geoqa8k_grpo"}
 
 # In place of model, data, engine and sizes; what is learnt, and how, is the recipe's.
 SMALL: dict[str, Any] = {

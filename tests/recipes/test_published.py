@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recipe_runs import OWN_RECIPES
+from recipe_runs import OWN_RECIPES, SHORT_NAMES
 
 from fastrl.recipes import shipped_recipes
 from fastrl.recipes.reading import read_recipe
@@ -61,8 +61,24 @@ def differing(config: Any, expected: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_recipe_for_every_data_set_and_algorithm() -> None:
     assert {*PUBLISHED, *(f"{name}_lora" for name in PUBLISHED)} == {
-        name for name in shipped_recipes() if name not in OWN_RECIPES
+        name for name in shipped_recipes() if name not in (*OWN_RECIPES, *SHORT_NAMES)
     }
+
+
+@pytest.mark.parametrize(("name", "full_name"), SHORT_NAMES.items())
+def test_a_short_name_is_the_published_grpo_run(name: str, full_name: str) -> None:
+    assert name in shipped_recipes()
+    short, full = read_recipe(name), read_recipe(full_name)
+    assert short.fields == full.fields
+    assert (short.launch, short.processes) == (full.launch, 8)
+    assert short.about != full.about
+    run, config = arguments(name)
+    full_run, full_config = arguments(full_name)
+    assert run == full_run
+    # Dates stand in the names of log folders.
+    own = {"logging_dir", "run_name"}
+    values, full_values = config.to_dict(), full_config.to_dict()
+    assert {k for k in full_values if values[k] != full_values[k]} <= own
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

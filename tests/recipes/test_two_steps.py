@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from peft import PeftModel
-from recipe_runs import OWN_RECIPES, SMALL, pictures_folder, small_recipe
+from recipe_runs import OWN_RECIPES, SHORT_NAMES, SMALL, pictures_folder, small_recipe
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 from typer.testing import CliRunner
@@ -23,7 +23,7 @@ from fastrl.geometry.toy import STARTING_POLICY
 from fastrl.recipes import shipped_recipes
 from fastrl.recipes.reading import read_recipe
 
-RECIPES = [name for name in shipped_recipes() if name not in OWN_RECIPES]
+RECIPES = [name for name in shipped_recipes() if name not in (*OWN_RECIPES, *SHORT_NAMES)]
 pytestmark = pytest.mark.slow
 
 
