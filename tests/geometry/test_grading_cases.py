@@ -13,6 +13,10 @@ EQUAL = [
     ("9π", r"9\pi"),
     (r"50\%", "0.5"),
     (r"12\,\text{cm}^2", "12"),
+    ("12 cm2", "12"),
+    ("12m3", "12"),
+    ("12 cm ^ {2}", "12"),
+    ("12 cm^2^", "12"),
     ("3:4", "3/4"),
     (r"\text{13}", "13"),
     ("13**", "13"),
@@ -141,6 +145,12 @@ UNEQUAL = [
     ("5000", "5"),
     (r"5^\circ C", "5"),
     ("60 rad", "60°"),
+    # a digit after a unit is its exponent only where nothing stands between
+    ("5 m 3", "5"),
+    ("5 in 2", "5"),
+    ("12 cm 2", "12"),
+    ("12 cm {2}", "12"),
+    ("12 square m 2", "12"),
     # many answers
     ("3, 4", "3"),
     ("3, 4", "4"),
@@ -233,6 +243,35 @@ def test_a_gold_answer_that_cannot_be_read_is_an_error_that_names_it(gold: str) 
         with pytest.raises(GoldError) as error:
             is_correct(completion, gold)
         assert repr(gold) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "gold", ["3 = 4", "x = 3 = 4", r"\frac{1}{3} = 0.4", "(1, 2) = 3", "π = 3"]
+)
+def test_a_gold_answer_that_contradicts_itself_is_an_error_that_names_it(gold: str) -> None:
+    with pytest.raises(GoldError, match="contradict") as error:
+        is_correct(r"\boxed{4}", gold)
+    assert repr(gold) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("gold", "value"),
+    [
+        ("x = 4", "4"),
+        ("2+2=4", "4"),
+        ("AB = 2 \\cdot 3 = 6", "6"),
+        ("AB = BC = 6", "6"),
+        # a rounding, an equation that holds an unknown, and a remark
+        ("1/3 = 0.333", "0.333"),
+        (r"\pi = 3.14", "3.14"),
+        ("2x = 20", "20"),
+        (r"\sin 30° = 0.5", "0.5"),
+        (r"5\sqrt{3} \approx 8.7", r"5\sqrt{3}"),
+    ],
+)
+def test_a_gold_answer_may_state_its_value_twice(gold: str, value: str) -> None:
+    assert equivalent(value, gold)
+    assert not equivalent("77", gold)
 
 
 @pytest.mark.parametrize("gold", [None, 5, 2.5, ["5"]])

@@ -13,13 +13,15 @@ from functools import lru_cache
 from itertools import pairwise
 
 from .cleaning import clean, strip_unit
-from .expressions import Node, Number, UnreadableError, divide, evaluate
+from .expressions import Node, Number, UnreadableError, divide, evaluate, has_unknown
 from .reading import read_expression
 
 MAX_LENGTH = 1000
 MAX_STATEMENTS = 4
 CLOSE = 1e-9
 LONG_DECIMAL = 10**9
+# "22/7 = 3.14" rounds; no rounding to three digits is further from what it rounds.
+ROUNDING = 0.01
 _MISSING = {"n/a", "na", "?", "-", "none", "null", "nan"}
 
 
@@ -134,7 +136,8 @@ def read_gold(gold: str) -> Gold:
         gold: a gold answer, as the data set has it.
 
     Raises:
-        GoldError: it is empty, not text, or cannot be read; the message names it.
+        GoldError: it is empty, not text, cannot be read, or states values that contradict one
+            another ("3 = 4"); the message names it.
     """
     if not isinstance(gold, str):
         raise GoldError(f"the gold answer {gold!r} is not text")
@@ -150,9 +153,25 @@ def _read_gold(gold: str) -> Gold:
     if letter:
         return Gold(letter[1], None)
     try:
-        return Gold(None, read_values(gold)[-1])
+        values = read_values(gold)
     except UnreadableError as error:
         raise GoldError(f"the gold answer {gold!r} cannot be read: {error}") from error
+    if not _agree(values):
+        raise GoldError(f"the gold answer {gold!r} states values that contradict one another")
+    return Gold(None, values[-1])
+
+
+def _agree(values: list[Value]) -> bool:
+    """Whether all values could be one, up to rounding; equations with an unknown say nothing."""
+    known = [value for value in values if not any(map(has_unknown, value.nodes))]
+    return all(
+        len(one.floats) == len(other.floats)
+        and all(
+            math.isclose(*pair, rel_tol=ROUNDING, abs_tol=CLOSE)
+            for pair in zip(one.floats, other.floats, strict=True)
+        )
+        for one, other in pairwise(known)
+    )
 
 
 def _is_long_decimal(node: Node) -> bool:

@@ -87,7 +87,8 @@ _UNIT = (
     r"(?:(?:[Ss]quare|[Ss]q|[Cc]ubic|平方|立方)\.?\s*)?"
     rf"(?:{_UNIT_WORDS})"
     r"(?:\s+(?:squared|cubed))?"
-    r"(?:\s*\^?\s*(?:\{\s*[23]\s*\}|[23])\s*\^?)?"
+    # "12 cm2" has an exponent, "5 m 3" a second number.
+    r"(?:(?:\s*\^\s*)?(?:\{\s*[23]\s*\}|[23])(?:\s*\^)?)?"
 )
 _UNITS = rf"{_UNIT}(?:\s*(?:/|per)\s*(?:{_UNIT}|h))?"
 _TRAILING_UNIT = re.compile(

@@ -194,6 +194,21 @@ def evaluate(node: Node) -> float:
     return FUNCTIONS[node.function](evaluate(node.argument))
 
 
+def has_unknown(node: Node) -> bool:
+    """Whether an expression holds a symbol other than pi."""
+    if isinstance(node, Symbol):
+        return node != PI
+    if isinstance(node, Sum):
+        return any(map(has_unknown, node.terms))
+    if isinstance(node, Product):
+        return any(map(has_unknown, node.factors))
+    if isinstance(node, Quotient):
+        return has_unknown(node.numerator) or has_unknown(node.denominator)
+    if isinstance(node, Power):
+        return has_unknown(node.base) or has_unknown(node.exponent)
+    return isinstance(node, Call) and has_unknown(node.argument)
+
+
 def to_latex(node: Node) -> str:
     """An expression as LaTeX in which every grouping is explicit."""
     if isinstance(node, Number):
