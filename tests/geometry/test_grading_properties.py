@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -110,6 +111,30 @@ def test_whitespace_changes_nothing(data: st.DataObject) -> None:
     gaps = data.draw(st.lists(SPACES, min_size=len(tokens) + 1, max_size=len(tokens) + 1))
     spaced = gaps[0] + "".join(token + gap for token, gap in zip(tokens, gaps[1:], strict=True))
     assert equivalent(spaced, "".join(tokens))
+
+
+TOKEN = re.compile(r"\\[A-Za-z]+|\\.|[A-Za-z]+|\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?|.", re.DOTALL)
+MARKS = ["", *UNITS, *DEGREES]
+CHANGES = ["{0}", "({0})", "x = {0}", "-{0}", "1+{0}", "{0}0", "{0}^2", "{0}π", "{0},{0}",
+           "({0},{0})", "({0}),({0})", "{0};{0}", "{0} or {0}", "{0}=7", "(1,200)", "(1, 200)",
+           "[{0},2]", "面积={0}", "{0}:{0}"]  # fmt: skip
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.data())
+def test_whitespace_between_tokens_never_changes_a_verdict(data: st.DataObject) -> None:
+    gold = data.draw(golds)
+    change = data.draw(st.sampled_from(CHANGES))
+    answer = change.format(data.draw(st.sampled_from([gold, data.draw(golds)])))
+    answer += data.draw(st.sampled_from(MARKS))
+    tokens = TOKEN.findall(answer)
+    gaps = data.draw(st.lists(SPACES, min_size=len(tokens) + 1, max_size=len(tokens) + 1))
+    spaced = gaps[0] + "".join(token + gap for token, gap in zip(tokens, gaps[1:], strict=True))
+    grader = default_grader()
+    assert grader.compare(spaced, gold) is grader.compare(answer, gold)
+    # Neither does it inside a gold, for as long as it is one.
+    if change == "{0}":
+        assert grader.compare(gold, spaced) is grader.compare(gold, answer)
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from .thousands import join_thousands
+
 _CHARACTERS = str.maketrans(
     {
         **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
@@ -73,7 +75,7 @@ _REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\*\*", "^"),
     )
 )
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:(?:,|\{,\}| )\d{3})+(?![\d])")
+_GAP_IN_CHINESE = re.compile(r"(?<=[\u4e00-\u9fff])\s+(?=[\u4e00-\u9fff])")
 
 # Single letters and short names in lower case only: M and S may be unknowns.
 _UNIT_WORDS = (
@@ -84,7 +86,7 @@ _UNIT_WORDS = (
     r"|厘米|毫米|分米|千米|公里|海里|米|单位|小时|分钟|秒"
 )
 _UNIT = (
-    r"(?:(?:[Ss]quare|[Ss]q|[Cc]ubic|平方|立方)\.?\s*)?"
+    r"(?:(?:[Ss]quare|[Ss]q|[Cc]ubic|平方|立方)\s*\.?\s*)?"
     rf"(?:{_UNIT_WORDS})"
     r"(?:\s+(?:squared|cubed))?"
     # "12 cm2" has an exponent, "5 m 3" a second number.
@@ -110,8 +112,9 @@ def clean(text: str) -> str:
     text = text.translate(_CHARACTERS).strip().strip("*").strip()
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
-    text = _THOUSANDS.sub(lambda number: re.sub(r"[,{} ]", "", number.group()), text)
-    return text.strip().rstrip(' .,;*"')
+    # What a sentence leaves behind would make a list of a number: "1,200,".
+    text = _GAP_IN_CHINESE.sub("", text).strip().rstrip(' .,;*"')
+    return join_thousands(text)
 
 
 def strip_unit(text: str) -> str:
