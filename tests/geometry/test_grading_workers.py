@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fastrl.geometry.grading import Grader, GradingCounts, Outcome
-from fastrl.geometry.grading.grader import SYMBOLIC_WORKER
+from fastrl.geometry.grading.grader import SYMBOLIC_WORKER, UNDECIDED_SECONDS
 from fastrl.geometry.grading.pool import WorkerError, WorkerPool, WorkerStartError
 
 STAND_IN = """
@@ -257,6 +257,62 @@ def test_an_undecided_check_is_told_counted_and_not_paid_for_twice(
         assert time.monotonic() - start < 0.5
         assert grader.counts == counts
         assert grader.timeouts == counts.timeouts
+
+
+ONCE = """
+import json, os, sys
+from pathlib import Path
+
+seen = Path(__file__).with_name("seen")
+print(json.dumps("ready"), flush=True)
+for line in sys.stdin:
+    first = not seen.exists()
+    with seen.open("a") as file:
+        file.write("asked\\n")
+    if first:
+        FAIL
+    print(json.dumps("equal"), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        ("while True: pass", Outcome.TIMEOUT),
+        ("print(json.dumps('error: once'), flush=True); continue", Outcome.ERROR),
+    ],
+    ids=["hanging", "failing"],
+)
+def test_an_undecided_check_is_made_again_after_a_while(
+    tmp_path: Path, failure: str, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(ONCE.replace("FAIL", failure))
+    now = 1000.0
+    monkeypatch.setattr("fastrl.geometry.grading.grader.monotonic", lambda: now)
+    pair = (r"\sqrt{48}", r"4\sqrt{3}")
+    asked = tmp_path / "seen"
+    with Grader(worker=script, time_limit=1.0) as grader:
+        assert grader.compare(*pair) is outcome
+        now += UNDECIDED_SECONDS - 1
+        assert grader.compare(*pair) is outcome
+        assert asked.read_text() == "asked\n"
+        now += 2
+        assert grader.compare(*pair) is Outcome.CORRECT
+        now += 10 * UNDECIDED_SECONDS
+        assert grader.compare(*pair) is Outcome.CORRECT
+        assert asked.read_text() == "asked\n" * 2
+
+
+def test_undecided_pairs_are_held_in_bounded_memory(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrl.geometry.grading.grader.MAX_UNDECIDED", 3)
+    stand_in.write_text(STAND_IN.replace('"equal" if answer == gold', '"error: no" if True'))
+    with Grader(worker=stand_in) as grader:
+        for k in range(2, 10):
+            assert grader.compare(rf"\sqrt{{{3 * k * k}}}", rf"{k}\sqrt{{3}}") is Outcome.ERROR
+        assert len(grader._undecided) == 3
 
 
 def test_grading_from_threads_counts_every_one() -> None:

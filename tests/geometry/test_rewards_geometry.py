@@ -158,10 +158,13 @@ def test_verl_gets_the_sum(completion: str, score: float) -> None:
 @pytest.mark.parametrize(
     ("completion", "parts"),
     [
-        (RIGHT, {"score": 1.5, "acc": 1.0, "format": 1.0}),
-        (r"\boxed{5}", {"score": 1.0, "acc": 1.0, "format": 0.0}),
-        (r"<thinking>a</thinking>\boxed{6}", {"score": 0.5, "acc": 0.0, "format": 1.0}),
-        ("5", {"score": 0.0, "acc": 0.0, "format": 0.0}),
+        (RIGHT, {"score": 1.5, "acc": 1.0, "format": 1.0, "undecided": 0.0}),
+        (r"\boxed{5}", {"score": 1.0, "acc": 1.0, "format": 0.0, "undecided": 0.0}),
+        (
+            r"<thinking>a</thinking>\boxed{6}",
+            {"score": 0.5, "acc": 0.0, "format": 1.0, "undecided": 0.0},
+        ),
+        ("5", {"score": 0.0, "acc": 0.0, "format": 0.0, "undecided": 0.0}),
     ],
 )
 def test_verl_gets_the_parts(completion: str, parts: dict[str, float]) -> None:
@@ -169,6 +172,7 @@ def test_verl_gets_the_parts(completion: str, parts: dict[str, float]) -> None:
     weighted = compute_scores("geoqa", completion, "5", accuracy_weight=0.9, format_weight=0.1)
     assert weighted["score"] == 0.9 * parts["acc"] + 0.1 * parts["format"]
     assert (weighted["acc"], weighted["format"]) == (parts["acc"], parts["format"])
+    assert weighted.keys() == parts.keys()
     with pytest.raises(GoldError, match=r"^geoqa, row 17: the gold answer"):
         compute_scores("geoqa", completion, "", {"index": 17})
 
@@ -211,3 +215,16 @@ def test_timeouts_are_logged_where_the_host_offers_it(tmp_path: Path) -> None:
         assert earned == [0.0, 0.0, 0.0, 1.0]
         assert logged == {rewards.TIMEOUTS_METRIC: 2.0, rewards.ERRORS_METRIC: 1.0}
         assert reward.grader.timeouts == 2
+
+
+def test_verl_is_told_of_checks_that_ended_undecided(tmp_path: Path) -> None:
+    script = tmp_path / "hang.py"
+    script.write_text(HANGS_OR_FAILS)
+    undecided = {"score": 0.5, "acc": 0.0, "format": 1.0, "undecided": 1.0}
+    with Grader(worker=script, time_limit=0.3) as grader:
+        reward = GeometryReward(grader=grader)
+        for answer, gold in (("\\sqrt{48}", "4√{3}"), ("\\sqrt{12}", "2√{3}")):  # hangs, fails
+            completion = rf"<thinking>a</thinking>\boxed{{{answer}}}"
+            assert reward.compute_scores("geoqa", completion, gold) == undecided
+            assert reward.compute_score("geoqa", completion, gold) == 0.5
+        assert reward.compute_scores("geoqa", RIGHT, "5")["undecided"] == 0.0

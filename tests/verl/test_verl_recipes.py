@@ -174,7 +174,8 @@ def test_the_reward_is_found_by_verl(folder: Path) -> None:
     assert reward is not None
     right = r"<thinking>4 + 5</thinking>\boxed{9}"
     given = {"data_source": "geoqa8k", "ground_truth": "9", "extra_info": {"index": 0}}
-    assert reward(solution_str=right, **given) == {"score": 1.5, "acc": 1.0, "format": 1.0}
+    parts = {"score": 1.5, "acc": 1.0, "format": 1.0, "undecided": 0.0}
+    assert reward(solution_str=right, **given) == parts
     # What DAPO filters by does not see the format.
     assert reward(solution_str=r"\boxed{8}", **given)["acc"] == 0.0
 

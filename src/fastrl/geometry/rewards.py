@@ -149,19 +149,25 @@ class GeometryReward:
             extra_info: verl's extra columns; an `index` is named in errors.
 
         Returns:
-            `score`, the summed reward; `acc` and `format`, 1 or 0 each, whatever their weights.
+            `score`, the summed reward; `acc` and `format`, 1 or 0 each, whatever their weights;
+            `undecided`, 1 where the check was killed at its time limit or failed, so that `acc`
+            is 0 without a verdict.
 
         Raises:
             GoldError: the gold answer is missing or unreadable; the message names the row.
         """
         try:
-            correct = self.grader.is_correct(solution_str, ground_truth)
+            outcome = self.grader.grade(solution_str, ground_truth)
         except GoldError as error:
             row = (extra_info or {}).get("index", "unknown")
             raise GoldError(f"{data_source}, row {row}: {error}") from error
-        formed = has_format(solution_str)
-        score = self.accuracy_weight * correct + self.format_weight * formed
-        return {"score": score, "acc": float(correct), "format": float(formed)}
+        correct, formed = outcome is Outcome.CORRECT, has_format(solution_str)
+        return {
+            "score": self.accuracy_weight * correct + self.format_weight * formed,
+            "acc": float(correct),
+            "format": float(formed),
+            "undecided": float(outcome in (Outcome.TIMEOUT, Outcome.ERROR)),
+        }
 
 
 def accuracy_reward(
@@ -211,7 +217,7 @@ def compute_scores(
     accuracy_weight: float = ACCURACY_WEIGHT,
     format_weight: float = FORMAT_WEIGHT,
 ) -> dict[str, float]:
-    """As `compute_score`, with the parts: `score` (the weighted sum), `acc` and `format` (1 or 0).
+    """As `compute_score`, with the parts: `score` (the weighted sum), `acc`, `format`, `undecided`.
 
     verl reports `acc` when it validates, and can filter groups by it
     (`algorithm.filter_groups.metric=acc`).

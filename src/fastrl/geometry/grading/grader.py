@@ -13,6 +13,7 @@ from enum import Enum
 from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 
 from .answers import Gold, Value, compare_values, read_gold, read_letter, read_values
@@ -21,6 +22,10 @@ from .expressions import Number, UnreadableError, to_latex
 from .pool import WorkerError, WorkerPool, WorkerStartError
 
 SYMBOLIC_WORKER = Path(__file__).with_name("symbolic_worker.py")
+# How long a check that ended undecided is not made again: a group's repetitions come within it,
+# and a machine that was merely busy gets another chance.
+UNDECIDED_SECONDS = 60.0
+MAX_UNDECIDED = 1024
 _PLAIN_NUMBER = re.compile(r"[+-]?\d{1,300}(?:\.\d{1,300})?", re.ASCII)
 
 logger = logging.getLogger(__name__)
@@ -37,6 +42,14 @@ class Outcome(Enum):
     """The symbolic check was killed at its time limit: undecided, told as not correct."""
     ERROR = "error"
     """The symbolic check failed: undecided, told as not correct."""
+
+
+class _UndecidedError(Exception):
+    """A symbolic check was killed or failed: raised, so that no cache keeps it."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.value)
+        self.outcome = outcome
 
 
 @dataclass(frozen=True)
@@ -82,7 +95,8 @@ class Grader:
         after_fork = weakref.WeakMethod(self._start_anew)
         os.register_at_fork(after_in_child=lambda: (method := after_fork()) and method())
         # The rollouts of a group repeat one another; a hang must not be paid for eight times.
-        self._check = lru_cache(maxsize=16384)(self._ask)
+        self._ask_once = lru_cache(maxsize=16384)(self._ask)
+        self._undecided: dict[tuple[str, str], tuple[Outcome, float]] = {}
 
     def _start_anew(self) -> None:
         # Another thread may have held the lock at the fork, and does not exist in the child.
@@ -198,19 +212,35 @@ class Grader:
             value, gold, rel_tol=self._tolerance, abs_tol=self._tolerance * 1e-6
         )
 
+    def _check(self, answer: str, gold: str) -> Outcome:
+        """The verdict of the symbolic check, kept; an undecided one for UNDECIDED_SECONDS."""
+        pair = (answer, gold)
+        outcome, until = self._undecided.get(pair, (Outcome.TIMEOUT, 0.0))
+        if monotonic() < until:
+            return outcome
+        try:
+            return self._ask_once(answer, gold)
+        except _UndecidedError as error:
+            with self._lock:
+                self._undecided.pop(pair, None)  # the oldest stand first
+                while len(self._undecided) >= MAX_UNDECIDED:
+                    del self._undecided[next(iter(self._undecided))]
+                self._undecided[pair] = (error.outcome, monotonic() + UNDECIDED_SECONDS)
+            return error.outcome
+
     def _ask(self, answer: str, gold: str) -> Outcome:
         try:
             reply = self._pool.ask(answer, gold)
-        except TimeoutError:
+        except TimeoutError as error:
             logger.warning("symbolic check killed at its time limit: %.200s | %.200s", answer, gold)
-            return Outcome.TIMEOUT
+            raise _UndecidedError(Outcome.TIMEOUT) from error
         except WorkerStartError:
             raise
         except WorkerError as error:
             reply = f"error: {error}"
         if reply.startswith("error"):
             logger.warning("symbolic check failed: %.200s | %.200s: %s", answer, gold, reply)
-            return Outcome.ERROR
+            raise _UndecidedError(Outcome.ERROR)
         return _verdict(reply == "equal")
 
     def _count(self, outcome: Outcome) -> Outcome:
