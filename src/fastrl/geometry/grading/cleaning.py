@@ -71,7 +71,7 @@ _REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<![A-Za-z\\])(?:degrees?|deg)(?![A-Za-z])|(?<!角)度", "°"),
         (r"\^\s*(?:\{\s*[°o]\s*\}|°|o(?![A-Za-z]))", "°"),
         (r"\^\s*(?:\{\s*'\s*\}|')", "'"),
-        (r"(\d+)\s*°\s*(\d+)\s*'", r"(\1+\2/60)°"),
+        (r"(?<!\d)(\d+)\s*°\s*(\d+)\s*'", r"(\1+\2/60)°"),
         (r"\*\*", "^"),
     )
 )
@@ -98,6 +98,10 @@ _TRAILING_UNIT = re.compile(
 )
 
 
+def _one_space(text: str) -> str:
+    return " ".join(text.split())
+
+
 def clean(text: str) -> str:
     r"""One notation for a value as written by people, data sets and models.
 
@@ -109,11 +113,12 @@ def clean(text: str) -> str:
         ratios with a colon, without delimiters, spacing commands, markdown and thousands
         separators. Units are left to `strip_unit`, which wants one value at a time.
     """
-    text = text.translate(_CHARACTERS).strip().strip("*").strip()
+    # Runs of spaces would take the patterns, which allow some nearly anywhere, quadratic time.
+    text = _one_space(text.translate(_CHARACTERS)).strip("*").strip()
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     # What a sentence leaves behind would make a list of a number: "1,200,".
-    text = _GAP_IN_CHINESE.sub("", text).strip().rstrip(' .,;*"')
+    text = _GAP_IN_CHINESE.sub("", _one_space(text)).rstrip(' .,;*"')
     return join_thousands(text)
 
 
