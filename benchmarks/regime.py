@@ -68,7 +68,7 @@ CELLS = (
     Cell("prompts", "x4", {"per_device_train_batch_size": 128}),
     Cell("rollouts", "4", {"num_generations": 4}),
     Cell("rollouts", "16", {"num_generations": 16}),
-    Cell("reward", "binary", {"reward_weights": "1.0 0.0"}),
+    Cell("reward", "binary", {"reward_weights": "1.0,0.0"}),
     Cell("learning rate", "x0.5", {"learning_rate": 1.5e-4}),
     Cell("learning rate", "x2", {"learning_rate": 6e-4}),
 )
@@ -105,7 +105,7 @@ def run_all(console: Console, cells: list[Cell], seeds: range, folder: Path) -> 
             settings["model"] = starting_policy(folder, cell.start)
         words = ["train", "toy_geometry", "--output_dir", str(run.path)]
         for name, value in settings.items():
-            words += [f"--{name}", *str(value).split()]
+            words += [f"--{name}", str(value)]
         if run.is_used():
             words.append("--resume")
         subprocess.run([sys.executable, "-m", "fastrl", *words], check=True)

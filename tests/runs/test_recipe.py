@@ -22,6 +22,15 @@ def test_a_word_without_a_field_is_an_error() -> None:
         parse_overrides(["--max_steps", "5", "7"])
 
 
+@pytest.mark.parametrize("given", ["1.0,0.0", "1.0 0.0", "[1.0, 0.0]", [1.0, 0.0]])
+def test_a_field_with_several_values(given: str | list[float]) -> None:
+    fixed = {"use_cpu": True, "bf16": False}
+    _, config = build_arguments(fixed, {"reward_weights": given}, "out")
+    assert config.reward_weights == [1.0, 0.0]
+    with pytest.raises(RecipeError, match=r"reward_weights.*'x'"):
+        build_arguments(fixed, {"reward_weights": "1.0,x"}, "out")
+
+
 def test_every_problem_is_listed_at_once_with_the_nearest_name() -> None:
     with pytest.raises(RecipeError) as caught:
         build_arguments({"num_generation": 8, "learning_rate": "fast"}, {"beta": "x"}, "out")

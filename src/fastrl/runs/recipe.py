@@ -40,6 +40,8 @@ def field_groups() -> dict[str, list[dataclasses.Field[Any]]]:
 def parse_overrides(words: Sequence[str]) -> dict[str, str]:
     """`--field value`, `--field=value`, and a bare `--flag` (true) as a mapping.
 
+    Several values of a field are one word, between commas: `--reward_weights 1,0.5`.
+
     Raises:
         RecipeError: a word that belongs to no field.
     """
@@ -96,12 +98,13 @@ def build_arguments(
     parser = _Parser([RunArguments, FastGRPOConfig], allow_abbrev=False)
     # Where a word is a choice beside true and false, the parser knows those as Python spells them.
     spelt = {a.dest for a in parser._actions if any(choice is True for choice in a.choices or ())}
+    lists = {a.dest for a in parser._actions if a.nargs in ("+", "*")}
     words: list[str] = []
     for name, value in merged.items():
         if name in known and value is not None:
             if name in spelt and str(value).lower() in ("true", "false"):
                 value = str(value).capitalize()
-            pair = _as_words(name, value)
+            pair = _as_words(name, value, name in lists)
             try:
                 _, rest = argparse.ArgumentParser.parse_known_args(parser, pair)
                 if rest:
@@ -151,7 +154,9 @@ def _check_values(run: RunArguments, trainer: Mapping[str, Any]) -> None:
         raise RecipeError(" ".join(messages))
 
 
-def _as_words(name: str, value: Any) -> list[str]:
+def _as_words(name: str, value: Any, is_list: bool) -> list[str]:
+    if is_list and isinstance(value, str):
+        value = value.strip("[] ").replace(",", " ").split()
     if isinstance(value, list):
         return [f"--{name}", *map(str, value)]
     text = json.dumps(value) if isinstance(value, dict | bool) else str(value)
